@@ -191,6 +191,8 @@ PlanDocument document_of(const Question& question, const Answer& answer, const P
                                     ? "stopped by a signal: this is the best plan found so far"
                                     : "the time limit ended the search; a longer --time-limit may find a shorter step");
   }
+  const std::string no_layers = no_layers_text(*question.framework, question.profile());
+  if (!no_layers.empty()) document.warnings.push_back(no_layers);
   warn_of_memory(question.options, &document);
   list_kinds(question, answer, &document);
   if (!answer.why_fewer.empty()) {
@@ -225,7 +227,8 @@ void add_provenance(PlanDocument& document, const OptionTable& table, const Plan
   provenance["input_sha256"] = input.sha256;
   provenance["cluster_sha256"] = sha256_hex(to_json_text(cluster));
   provenance["reference_device"] = input.profile.device;
-  for (const char* option : {"batch",
+  for (const char* option : {"for",
+                             "batch",
                              "micro-batch",
                              "micro-batches",
                              "replicas",

@@ -45,6 +45,7 @@ struct Call {
   InferOptions options;
   OptionTable table{"infer", "find a pipeline plan for training a model on a cluster, and how good it is"};
   planners::PlanRequest request;
+  const planners::Framework* framework = &planners::any_framework();
   std::optional<GivenPlan> given;
   std::vector<std::string> departures;  // from what `given` was made with
   planners::StageOverrides overrides;
@@ -67,7 +68,7 @@ void read_plan_or_layout(Call& call) {
     options.input.sequence_parallel_asked = call.table.source_of("sequence-parallel") != call.given->source;
   }
   call.overrides = make_overrides(call.table, options);
-  if (!options.layout.empty()) call.layout = planners::parse_layout(options.layout, call.overrides);
+  if (!options.layout.empty()) call.layout = planners::parse_layout(options.layout, call.overrides, *call.framework);
   // What is asked about is looked at.
   if (call.given) options.input.max_width = *std::max_element(call.given->widths.begin(), call.given->widths.end());
   if (call.layout) options.input.max_width = call.layout->tp;
@@ -106,6 +107,7 @@ void read_model(Call& call) {
   call.question = make_question(call.options, call.input.profile, call.cluster);
   call.question.request = call.request;
   call.question.flops = call.input.flops;
+  call.question.framework = call.framework;
 }
 
 void print_document(Call& call, PlanDocument document, const pipeline::Problem& problem, double free_plan_ms = 0) {
@@ -116,6 +118,9 @@ void print_document(Call& call, PlanDocument document, const pipeline::Problem& 
   report.model_batch = call.input.profile.micro_batch_size;
   report.cluster_devices = call.cluster.num_devices();
   report.free_plan_ms = free_plan_ms;
+  if (limits_plans(*call.framework)) {
+    report.plans_for = std::string(call.framework->name) + ": " + framework_text(*call.framework);
+  }
   if (call.plan_file) call.plan_file->write(to_json_text(document));
   call.outputs.prepare();
   if (options.json && options.output != "-") {
@@ -130,8 +135,12 @@ void print_document(Call& call, PlanDocument document, const pipeline::Problem& 
 int run_sweep(const Call& call) {
   const StopToken stop;
   planners::SweepRequest request = make_sweep(call.table, call.options);
+  planners::Question question = call.question;
+  question.request.stages = 0;  // each layout has its own
+  apply_framework(question);
+  if (limits_plans(*call.framework)) request.schedules = question.request.schedules;
   request.limits.cancelled = StopToken::stop_requested;
-  const planners::Sweep sweep = sweep_layouts(call.question, request);
+  const planners::Sweep sweep = sweep_layouts(question, request);
   if (call.options.json) {
     print_exact(sweep_json(sweep));
   } else {
@@ -148,6 +157,13 @@ int run_sweep(const Call& call) {
 int run_score(Call& call) {
   const planners::ScoredPlan scored = call.layout ? score_layout(*call.layout, call.question)
                                                   : score_given(std::move(*call.given), call.question, call.overrides);
+  const std::string lacks = inexpressible(*call.framework, scored.placed, call.question.profile());
+  if (!lacks.empty()) {
+    throw Error(ErrorKind::kUsage,
+                std::string(call.layout ? "--layout: " : call.options.plan + ": ") + call.framework->name +
+                    " cannot run " + lacks,
+                "drop --for; " + std::string(call.framework->name) + " has " + framework_text(*call.framework));
+  }
   PlanDocument document = document_of(call.question, scored, call.input, call.options.input.device);
   document.warnings.insert(document.warnings.end(), call.departures.begin(), call.departures.end());
   print_document(call, std::move(document), scored.placed.problem());
@@ -200,6 +216,11 @@ void add_sensitivity(const planners::Question& asked, const planners::Candidate&
 
 void add_planner_table(const planners::Question& question, const planners::Candidate& plan, PlanDocument& document) {
   document.planner_table = planners::compare_planners(*plan.problem, question.request);
+  if (limits_plans(*question.framework)) {
+    document.warnings.push_back(
+        std::string("--planner-table compares planners at the plan's split of the batch, whether ") +
+        question.framework->name + " can run what they find or not");
+  }
   if (!document.mixed_widths()) return;
   document.warnings.push_back("--planner-table compares plans of one width, of replicas of " +
                               plural(plan.size.width, "device") + ": no planner alone mixes widths");
@@ -230,6 +251,7 @@ int infer_main(int argc, char** argv) {
   if (!call.table.parse(argc, argv)) return 0;
   call.request = make_request(options);
   limit_kinds(call.table, &options, &call.request);
+  call.framework = &framework_asked(call.table, options);
   check_mode(call.table, options);
   ask_for_beside(call.table, &options);
   check_online(call.table, options);

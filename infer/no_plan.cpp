@@ -27,8 +27,10 @@ void fail_without_plan(const planners::Question& question, const planners::Searc
   if (StopToken::stop_requested()) throw Error(ErrorKind::kStopped, "stopped by a signal before a plan was found");
   throw Error(
       ErrorKind::kInfeasible, notes.infeasible,
-      notes.least_memory_bytes > 0 ? what_would_fit(question, limited)
-      : !notes.devices_divide      ? ""
+      notes.least_memory_bytes > 0        ? what_would_fit(question, limited)
+      : !notes.devices_divide             ? ""
+      : limits_plans(*question.framework) ? std::string("drop --for ") + question.framework->name +
+                                                ", or allow other stage counts, ZeRO levels or widths"
       : notes.cut_by_time || notes.cut_by_effort
           ? "the search came to no end: ask for --effort thorough, fewer stage counts (--stages), or every planner"
           : std::string("allow ") + (question.request.online.server_radius >= 0 ? "a larger --radius, " : "") +

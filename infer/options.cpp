@@ -194,6 +194,10 @@ void declare_plan(OptionTable& table, InferOptions& o) {
       .no_file()
       .metavar("KIND[,KIND...]");
   table
+      .add(&o.framework, "for",
+           "plan what this framework can run, by docs/frameworks.md; any: everything. With --layout and --sweep, too")
+      .choices(planners::framework_names());
+  table
       .add(&o.schedule, "schedule",
            "adaptive chooses how many micro-batches each stage starts early, within memory; 1f1b, "
            "1f1b-overlap and gpipe fix it; auto tries all")
@@ -448,6 +452,45 @@ void limit_kinds(const OptionTable& table, InferOptions* options, planners::Plan
   }
 }
 
+const planners::Framework& framework_asked(const OptionTable& table, const InferOptions& options) {
+  const planners::Framework& framework = planners::find_framework(options.framework);
+  if (!limits_plans(framework)) return framework;
+  const auto typed = [&](const char* option) { return table.source_of(option) == "flag"; };
+  const auto refuse = [&](const char* option, const std::string& lacks) {
+    throw Error(ErrorKind::kUsage,
+                std::string("--") + option + " " + table.value_of(option) + " contradicts --for " + framework.name +
+                    ", which has no " + lacks,
+                "drop one of them; " + std::string(framework.name) + " has " + framework_text(framework));
+  };
+  const std::optional<Schedule> schedule = pipeline::parse_schedule(options.schedule);
+  const std::vector<Schedule>& has = framework.schedules;
+  const bool adds_up = options.stages == "1" && schedule == Schedule::k1f1b;
+  if (table.source_of("schedule") != "default" && schedule && !adds_up &&
+      std::find(has.begin(), has.end(), *schedule) == has.end()) {
+    refuse("schedule", "such schedule");
+  }
+  if (options.replicas == "fractional") refuse("replicas", "parts of samples");
+  if (typed("chunks") && options.chunks != "auto" && options.chunks != "1" && !framework.chunks) {
+    refuse("chunks", "interleaved 1F1B");
+  }
+  if (typed("zero-bubble") && options.zero_bubble != "off" && !framework.zero_bubble) {
+    refuse("zero-bubble", "ZB-H1");
+  }
+  if (typed("mixed-widths") && options.mixed_widths != "off" && framework.mesh) {
+    refuse("mixed-widths", "stages of different widths");
+  }
+  if (options.zero != "auto") {
+    const int level = options.zero[0] - '0';
+    const bool several = make_request(options).stages > 1;
+    const std::vector<int>& levels = several ? framework.zero_stages : framework.zero_alone;
+    // No ZeRO is what stages of one replica each have.
+    if (level > 0 && std::find(levels.begin(), levels.end(), level) == levels.end()) {
+      refuse("zero", several ? "such level with pipeline stages" : "such level");
+    }
+  }
+  return framework;
+}
+
 std::vector<std::string> take_settings(const GivenPlan& given, OptionTable& table) {
   std::vector<std::string> departures;
   for (const auto& [option, value] : given.settings) {
@@ -576,10 +619,10 @@ bool explores(const InferOptions& o, const planners::PlanRequest& request) {
 
 std::vector<std::string> narrowing_options(const OptionTable& table) {
   std::vector<std::string> given;
-  for (const char* option : {"micro-batch", "micro-batches", "replicas", "limit", "stages", "max-stages", "max-width",
-                             "schedule", "zero", "recompute", "sequence-parallel"}) {
+  for (const char* option : {"for", "micro-batch", "micro-batches", "replicas", "limit", "stages", "max-stages",
+                             "max-width", "schedule", "zero", "recompute", "sequence-parallel"}) {
     const std::string value = table.value_of(option);
-    const bool open = value == "auto" || value == "all" || value == "whole" || value == "adaptive";
+    const bool open = value == "auto" || value == "all" || value == "whole" || value == "adaptive" || value == "any";
     if (table.source_of(option) != "default" && !open) given.push_back(std::string("--") + option + " " + value);
   }
   return given;

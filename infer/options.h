@@ -34,8 +34,8 @@ struct InferOptions {
   int max_stages = 16, beam = 0;
   bool refine = false, no_refine = false, all_planners = false, planner_table = false, sensitivity = false,
        json = false;
-  std::string explore = "auto", limit = "all";
-  bool lone_replicas = false;  // by the limit
+  std::string explore = "auto", limit = "all", framework = "any";  // --for
+  bool lone_replicas = false;                                      // by the limit
   std::string chunks = "auto", zero_bubble = "auto", mixed_widths = "auto";
   bool beside_asked = false;  // one of these was named
   std::string effort = to_string(Effort::kNormal);
@@ -59,6 +59,8 @@ void check_online(const OptionTable& table, const InferOptions& options);
 // Narrows the options and the request to the kinds of plans that --limit names. Throws Error(kUsage) where another
 // option asks for what it leaves out, or where it leaves nothing that uses more than one device.
 void limit_kinds(const OptionTable& table, InferOptions* options, planners::PlanRequest* request);
+// Whose plans are asked for. Throws Error(kUsage) where another option asks for what the framework does not have.
+const planners::Framework& framework_asked(const OptionTable& table, const InferOptions& options);
 // Sets what the command line leaves open to what a given plan was made with; returns where the command line departs
 // from that, one sentence each. Throws Error(kData) naming the file when it says what no option may be.
 std::vector<std::string> take_settings(const GivenPlan& given, OptionTable& table);

@@ -321,6 +321,7 @@ std::string title_text(const PlanDocument& document, const ReportOptions& option
   out += ", " + plural(document.micro_batches, "micro-batch") + " of " +
          plural(std::llround(document.micro_batch_samples), "sample") + " per step, schedule " +
          to_string(document.plan.schedule) + "\n";
+  if (!options.plans_for.empty()) out += "For " + options.plans_for + "\n";
   const bool whole = document.replicas == "whole";
   if (whole && options.model_batch > 0 && options.model_batch != document.micro_batch_samples) {
     out += "Micro-batch  " + plural(std::llround(document.micro_batch_samples), "sample") + "; the model has " +

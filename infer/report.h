@@ -14,6 +14,7 @@ struct ReportOptions {
   double model_batch = 0;     // samples of the module's own batch; 0: unknown
   double free_plan_ms = 0;    // of a plan with equal replicas: the step of the best without that; 0: not asked
   int cluster_devices = 0;    // of the whole cluster, used or not
+  std::string plans_for;      // the framework, and what plans for it hold to; empty: any
 };
 
 // Ends with a newline. `problem` is the one the document was made from.

@@ -68,13 +68,14 @@ bool shorter(const Candidate& one, const Candidate& than, const SearchNotes& not
 bool take(const Question& question, const Candidate& one, Answer* out) {
   if (!one.found() || !one.of_one_width() || one.even || !shorter(one, out->one_width, out->notes)) return false;
   std::optional<Candidate> own = as_asked(question, one);
-  if (!own) return false;
+  if (!own || !expresses(*question.framework, *own, question.profile())) return false;
   out->bounds.include(
       own->size,
       pipeline::least_work_bound_ms(question.profile(), question.cluster, question.options.replicas, own->size.batch()),
       pipeline::kBalanceOfWork);
   out->bounds.hold(own->step_ms, own->simulated_step_ms);
   if (own->size.devices == 0) out->why_fewer.clear();
+  if (out->free_plan_ms > 0) out->free_plan_ms = std::min(out->free_plan_ms, own->simulated_step_ms);
   out->notes.proven_ms = 0;
   out->one_width = std::move(*own);
   return true;
@@ -94,9 +95,15 @@ void note_widths(const Question& question, const Candidate& one, Answer* out) {
   }
 }
 
+// What the question's framework cannot run is no plan of any kind.
 std::optional<Candidate> find(const KindRow& row, const KindTurn& turn) {
+  const Question& question = turn.question;
   try {
-    return row.find(turn, row.name);
+    std::optional<Candidate> one = row.find(turn, row.name);
+    if (!one || !one->found()) return one;
+    const std::string lacks = inexpressible(*question.framework, *one, question.profile());
+    if (lacks.empty()) return one;
+    return no_candidate(row.name, std::string(question.framework->name) + " cannot run its shortest: " + lacks);
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::kUsage && e.kind() != ErrorKind::kInfeasible) throw;
     return no_candidate(row.name, e.what());
@@ -119,6 +126,7 @@ class Clock {
 }  // namespace
 
 Answer answer(Question& question, const std::vector<KindRow>& kinds, const OtherProfile& other) {
+  apply_framework(question);
   bool other_profile = false;
   Answer out = answer_of(search_within_memory(question, other, &other_profile));
   out.other_profile = other_profile;
@@ -161,6 +169,12 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
 LayerResult split_at_layers(const Question& question, const Answer& found) {
   const PlanRequest& request = question.request;
   const Candidate& one = found.one_width;
+  if (question.framework->cuts != FrameworkCuts::kInstructions) {
+    // Others are none of the framework's.
+    LayerResult same;
+    same.split = as_layer_split(one.placed, question.profile());
+    return same;
+  }
   LayerOptions layers;
   layers.min_stages = std::max(1, request.stages);
   layers.max_stages = request.stages > 0 ? request.stages : request.max_stages;

@@ -177,9 +177,12 @@ std::optional<Candidate> as_asked(const Question& question, const Candidate& one
   const StepRequest& step = question.step;
   const PlanRequest& request = question.request;
   if (!one.found() || !one.of_one_width() || one.even) return std::nullopt;
-  if (step.equal_replicas || step.lone_replicas || step.micro_batch != 0 || step.micro_batches != 0)
-    return std::nullopt;
+  if (step.lone_replicas || step.micro_batch != 0 || step.micro_batches != 0) return std::nullopt;
   const int stages = one.num_stages();
+  const PlacedStage& first = one.placed.stages.front();
+  const bool equal = std::all_of(one.placed.stages.begin(), one.placed.stages.end(),
+                                 [&](const PlacedStage& stage) { return stage.d1 - stage.d0 == first.d1 - first.d0; });
+  if (step.equal_replicas && !equal) return std::nullopt;
   if (request.stages > 0 ? stages != request.stages : stages > request.max_stages) return std::nullopt;
   if (std::find(request.schedules.begin(), request.schedules.end(), one.plan.schedule) == request.schedules.end()) {
     return std::nullopt;
@@ -208,7 +211,7 @@ std::optional<Candidate> as_asked(const Question& question, const Candidate& one
   own.plan = std::move(plan);
   own.placed = place(*own.problem, own.plan);
   own.size.devices = devices < replicas.num_devices() ? devices : 0;
-  own.size.group_size = 0;
+  own.size.group_size = step.equal_replicas ? first.d1 - first.d0 : 0;
   return own;
 }
 

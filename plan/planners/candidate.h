@@ -59,7 +59,7 @@ Candidate candidate_of(const std::string& kind, std::shared_ptr<const pipeline::
 Bounds bounds_of(const StepPlan& found);
 
 // Whether the question asks for plans like this one, of one width: so many stages under that schedule, variants that
-// its options have, and the split of the batch and the replicas left open. The same plan on a problem of the question's
+// its options have, and the split of the batch left open. The same plan on a problem of the question's
 // own options, feasible there; nothing: it does not.
 std::optional<Candidate> as_asked(const Question& question, const Candidate& one);
 

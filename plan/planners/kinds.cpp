@@ -5,7 +5,10 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/base/numbers.h"
+#include "common/pipeline/coarse_profile.h"
 #include "plan/planners/even_search.h"
+#include "plan/planners/layers.h"
 #include "plan/planners/mixed_search.h"
 #include "plan/planners/score.h"
 #include "plan/planners/step_choice.h"
@@ -114,6 +117,7 @@ class OneStage {
         layout.tp = tp;
         layout.micro_batch_size = samples;
         layout.variant = variant;
+        layout.schedule = usual_schedule(*quick_.framework, 1);
         take(layout);
       }
     }
@@ -178,10 +182,29 @@ bool wants_mixed_widths(const Question& question) {
          !question.step.lone_replicas;
 }
 
+// Where the framework cuts between layers the search sees one position for each, and its plan is counted on the
+// instructions.
 Candidate of_schedule(const KindTurn& turn, const EvenSchedule& schedule, const char* name, const char* why_none) {
-  std::optional<EvenChoice> best = best_even(turn.question, turn.best.size.width, schedule);
+  Question question = turn.question;
+  const pipeline::Profile& profile = turn.question.profile();
+  std::vector<int> ends;
+  if (question.framework->cuts != FrameworkCuts::kInstructions) ends = layer_cuts(profile);
+  if (!ends.empty()) {
+    ends.push_back(profile.size());
+    question.set_profile(pipeline::coarse_profile(profile, ends));
+  }
+  std::optional<EvenChoice> best = best_even(question, turn.best.size.width, schedule);
   if (!best) return no_candidate(name, why_none);
-  return candidate_of(name, std::shared_ptr<const pipeline::Problem>(std::move(best->problem)), best->plan);
+  std::shared_ptr<const pipeline::Problem> problem = std::move(best->problem);
+  if (!ends.empty()) {
+    for (int& cut : best->plan.cuts) cut = ends[at(cut - 1)];
+    const int width = problem->options().width;
+    problem = std::make_shared<const pipeline::Problem>(
+        width == 1 ? profile : profile_at(profile, width),
+        width == 1 ? question.cluster : machine::replicas_of(question.cluster, width), problem->options());
+    if (!even_feasible(*problem, best->plan)) return no_candidate(name, why_none);
+  }
+  return candidate_of(name, std::move(problem), best->plan);
 }
 
 std::optional<Candidate> interleaved(const KindTurn& turn, const char* name) {

@@ -249,6 +249,43 @@ std::optional<LayerNumber> layer_number(const std::string& layer) {
   return std::nullopt;
 }
 
+std::vector<int> layer_cuts(const Profile& profile) {
+  std::vector<int> cuts;
+  for (const Border& border : layer_borders(profile, sizes_of_stacks(profile))) cuts.push_back(border.first - 1);
+  return cuts;
+}
+
+std::vector<int> stack_starts(const Profile& profile) {
+  const std::map<std::string, int> stack_sizes = sizes_of_stacks(profile);
+  std::vector<int> starts;
+  if (stack_sizes.size() != 1) return starts;
+  std::set<long long> seen;
+  for (std::size_t i = 0; i < profile.layer.size(); ++i) {
+    if (!new_layer(profile, i)) continue;
+    const auto number = layer_number(profile.layer[i]);
+    if (!number || !stack_sizes.count(number->stack) || !seen.insert(number->index).second) continue;
+    starts.push_back(static_cast<int>(i));
+  }
+  return starts;
+}
+
+std::optional<LayerSplit> as_layer_split(const pipeline::PlacedPlan& placed, const Profile& profile) {
+  const std::map<std::string, int> stack_sizes = sizes_of_stacks(profile);
+  const std::vector<Border> borders = layer_borders(profile, stack_sizes);
+  LayerSplit split;
+  split.cuts = placed.plan.cuts;
+  split.device_cuts = placed.plan.device_cuts;
+  const bool at_layers = std::all_of(split.cuts.begin(), split.cuts.end(), [&](int cut) {
+    return std::any_of(borders.begin(), borders.end(), [&](const Border& border) { return border.first == cut + 1; });
+  });
+  if (split.cuts.empty() || !at_layers) return std::nullopt;
+  for (const pipeline::PlacedStage& stage : placed.stages) split.widths.push_back(stage.width());
+  split.step_ms = value_ms(placed);
+  split.simulated_step_ms = simulate_step_ms(placed);
+  name_layers(profile, stack_sizes, borders, split);
+  return split;
+}
+
 LayerResult split_at_layers(const Problem& problem, const Profile& profile, const Plan& plan, const LayerOptions& how) {
   LayerResult result;
   // Data parallelism cuts nothing.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/pipeline/mixed_widths.h"
+#include "common/pipeline/placed_plan.h"
 #include "common/pipeline/plan_json.h"
 #include "common/pipeline/problem.h"
 #include "common/pipeline/profile.h"
@@ -23,6 +24,11 @@ struct LayerNumber {
   long long index = 0;
 };
 std::optional<LayerNumber> layer_number(const std::string& layer);
+
+// The instruction cuts between whole layers, ascending; empty: the profile names no two layers.
+std::vector<int> layer_cuts(const pipeline::Profile& profile);
+// Behind which position each layer of the model's stack begins, ascending; empty: there is no stack, or several.
+std::vector<int> stack_starts(const pipeline::Profile& profile);
 
 struct LayerOptions {
   int min_stages = 1, max_stages = 16;
@@ -51,5 +57,9 @@ LayerResult split_at_layers(const pipeline::Problem& problem, const pipeline::Pr
 // the nearest starts of layers, and from there from layer to layer as long as the simulated step gets shorter.
 LayerResult split_mixed_at_layers(const pipeline::MixedProblem& problem, const pipeline::Profile& profile,
                                   const pipeline::MixedPlan& plan);
+
+// The plan itself, where all of its cuts lie between whole layers.
+std::optional<pipeline::LayerSplit> as_layer_split(const pipeline::PlacedPlan& placed,
+                                                   const pipeline::Profile& profile);
 
 }  // namespace automap::planners

@@ -8,6 +8,7 @@
 #include "common/machine/cluster.h"
 #include "common/pipeline/problem.h"
 #include "common/pipeline/profile.h"
+#include "plan/planners/frameworks.h"
 #include "plan/planners/planner.h"
 #include "plan/planners/step_sizes.h"
 
@@ -41,6 +42,8 @@ struct Question {
   StepRequest step;
   PlanRequest request;
   BesidePlan beside;
+  // Whose plans are looked for, within all of the above (apply_framework). A row: lives for ever.
+  const Framework* framework = &any_framework();
   double flops = 0;  // of the module's own micro-batch; 0: not known
 
  private:

@@ -153,7 +153,7 @@ std::string Layout::text() const {
   return out;
 }
 
-Layout parse_layout(std::string_view text, const StageOverrides& overrides) {
+Layout parse_layout(std::string_view text, const StageOverrides& overrides, const Framework& framework) {
   constexpr const char* kExample =
       "for example --layout dp=8,pp=4,micro-batch-size=2,zero=1,recompute=layer,schedule=1f1b";
   Layout layout;
@@ -195,6 +195,9 @@ Layout parse_layout(std::string_view text, const StageOverrides& overrides) {
           "--layout: unknown key '" + key + "', known: dp, pp, tp, micro-batch-size, zero, recompute, schedule",
           kExample);
     }
+  }
+  if (std::find(seen.begin(), seen.end(), "schedule") == seen.end()) {
+    layout.schedule = usual_schedule(framework, layout.pp);
   }
   // Options say what the layout leaves open.
   const auto asked = [&](const char* key, const auto& option, auto& value) {

@@ -38,8 +38,9 @@ struct StageOverrides {
 };
 
 // Throws Error(kUsage) naming the key or value that is wrong and what was expected, and where a key contradicts the
-// overrides.
-Layout parse_layout(std::string_view text, const StageOverrides& overrides);
+// overrides. Where neither names a schedule it is the framework's.
+Layout parse_layout(std::string_view text, const StageOverrides& overrides,
+                    const Framework& framework = any_framework());
 
 // The most stages a layout can have: whole layers of the model's stacks, or layers of any kind where none is numbered;
 // 1 where the profile names none.

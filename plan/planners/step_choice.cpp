@@ -9,6 +9,7 @@
 #include "common/base/numbers.h"
 #include "common/pipeline/coarse_profile.h"
 #include "common/pipeline/least_work.h"
+#include "plan/planners/framework_search.h"
 #include "plan/planners/shipped_policy.h"
 #include "plan/planners/width_planner.h"
 
@@ -135,15 +136,19 @@ StepPlan plan_widths(const Question& question, const std::vector<StepSize>& size
 
 }  // namespace
 
+StepPlan plan_step_alone(const Question& question) {
+  return plan_widths(question, step_sizes(question.step, question.profile(), question.options.replicas));
+}
+
 StepPlan plan_step(const Question& question) {
-  const std::vector<StepSize> sizes = step_sizes(question.step, question.profile(), question.options.replicas);
-  StepPlan plan = plan_widths(question, sizes);
+  if (limits_plans(*question.framework)) return plan_for_framework(question);
+  StepPlan plan = plan_step_alone(question);
   if (!question.step.equal_replicas) return plan;
   Question free = question;
   free.request.lower_bound = false;
   if (free.request.effort.units != WorkLimits::kNoEnd) free.request.effort.units /= kLookShare;
   free.step.equal_replicas = false;
-  const StepPlan other = plan_widths(free, sizes);
+  const StepPlan other = plan_step_alone(free);
   // What equal stages can do, free ones can, too.
   if (other.result.plan && plan.result.plan) {
     plan.free_plan_ms = std::min(other.result.simulated_step_ms, plan.result.simulated_step_ms);

@@ -14,6 +14,9 @@ namespace automap::planners {
 // Replicas of every width that the profile knows are planned for, all of a plan of one width; bounds hold for all of
 // them. The problem is one of replicas then: its devices are as wide.
 // result.plan is empty when no split has a plan (as make_plan says of the first).
+// A question for a framework is answered with a plan that it expresses (framework_search.h).
 StepPlan plan_step(const Question& question);
+// The same for no framework, and with equal replicas without a look at free ones.
+StepPlan plan_step_alone(const Question& question);
 
 }  // namespace automap::planners

@@ -86,8 +86,15 @@ Sweep sweep_layouts(const Question& question, const SweepRequest& request) {
       break;
     }
     const ScoredPlan scored = score_layout(layout, of_batch);
+    if (!inexpressible(*question.framework, scored.placed, profile).empty()) continue;
     swept.push_back({layout, scored.problem->micro_batches(), scored.simulated_step_ms, scored.missing_bytes,
                      scored.missing_stage, scored.fullest_share});
+  }
+  if (swept.empty() && !layouts.empty()) {
+    throw Error(ErrorKind::kUsage,
+                std::string(question.framework->name) + " can run none of the " + std::to_string(layouts.size()) +
+                    " uniform layouts there are: it has " + framework_text(*question.framework),
+                "drop --for, or allow other stage counts, ZeRO levels and schedules");
   }
   if (swept.empty()) refuse_none(profile, question.cluster, batch, request);
   std::stable_sort(swept.begin(), swept.end(), [](const SweptLayout& a, const SweptLayout& b) {

@@ -402,6 +402,12 @@ void WidthPlanner::make_lone(std::vector<StepSize>& sizes) const {
       lone.back().group_size = 1;
     }
   }
+  if (lone.empty()) {
+    throw Error(ErrorKind::kUsage,
+                std::to_string(request_.stages) + " stages of one replica each, and there are devices for " +
+                    std::to_string(devices) + " replicas",
+                "give fewer --stages, or data parallelism");
+  }
   sizes = std::move(lone);
 }
 

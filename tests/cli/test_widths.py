@@ -29,6 +29,11 @@ class Widths(ProgramTest):
             jsonschema.validate(plan, SCHEMA)
         return listed(plan)
 
+    def test_more_stages_than_the_widest_has_replicas(self):
+        """Without data parallelism the other widths are left."""
+        plan = self.plan(MODEL, "--cluster", "config-b", "--limit", "pipeline,tensor", "--stages", "4", "--planner", "policy")
+        self.assertEqual([stage["replicas"] for stage in plan["stages"]], [1] * 4)
+
     def test_a_plan_of_wide_replicas(self):
         plan = self.plan(MODEL, "--cluster", "config-b", "--effort", "quick", "--mixed-widths", "off")
         widths = {stage["width"] for stage in plan["stages"]}

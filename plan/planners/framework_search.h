@@ -1,0 +1,20 @@
+// The plan of a step among those that a framework expresses (frameworks.h).
+//
+// What holds for all stages together is no choice of the planners, which choose stage by stage. So the question is
+// asked once for each of what holds: one stage, or several with one ZeRO level and with or without recomputation, or,
+// where stages have equal numbers of layers, each number of stages. Where plans are cut between layers, the planners
+// see one position for each layer; what they come to is counted on the instructions again, and its cuts are moved from
+// layer to layer by the exact solver there. The shortest is the plan.
+//
+// Bounds are of the question that apply_framework leaves, over all cuts: the framework's plans are among its plans.
+#pragma once
+
+#include "plan/planners/step_choice.h"
+
+namespace automap::planners {
+
+// As plan_step, of a question for a framework that limits plans. Where there is no plan, result.infeasible says what
+// the framework lacks that others have.
+StepPlan plan_for_framework(const Question& question);
+
+}  // namespace automap::planners

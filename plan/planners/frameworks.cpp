@@ -1,0 +1,372 @@
+#include "plan/planners/frameworks.h"
+
+#include <algorithm>
+
+#include "common/base/error.h"
+#include "common/base/join.h"
+#include "common/base/numbers.h"
+#include "common/base/suggest.h"
+#include "plan/planners/candidate.h"
+#include "plan/planners/layers.h"
+#include "plan/planners/question.h"
+
+namespace automap::planners {
+namespace {
+
+using pipeline::PlacedPlan;
+using pipeline::PlacedStage;
+using pipeline::Profile;
+using pipeline::Schedule;
+
+// Where the documents of a framework leave something open, the row says no. All of them run on fewer devices than the
+// cluster has (torchrun --nproc-per-node, deepspeed --include, a mesh of some of jax.devices()) and have replicas of
+// several devices.
+std::vector<Framework> make_rows() {
+  return {
+      {"any",
+       "everything that AutoMap plans",
+       pipeline::all_schedules(),
+       // chunks, zero bubble, mesh
+       true,
+       true,
+       false,
+       // ZeRO alone, of wide replicas, of several stages
+       {0, 1, 2, 3},
+       {0, 1, 2, 3},
+       {0, 1, 2, 3},
+       // recomputation by stage
+       true,
+       FrameworkCuts::kInstructions,
+       "-"},
+
+      // - schedule: a pipeline is a scan over micro-batches with ppermute between stages; jax.grad of it runs all
+      //   forwards, then all backwards.
+      // - mesh: jax.sharding.Mesh is a box; shard_map runs one program on all of it, so stages are alike.
+      // - layers: the weights of a stage are a slice of stacked layers along the mesh's axis of stages.
+      // - ZeRO: PartitionSpecs of the optimizer's state (1) or of the variables (3) along the axis of replicas. A
+      //   gradient is scattered after every micro-batch only by a change of the loop (2): no.
+      // - recomputation: jax.checkpoint of the one function of a layer.
+      {"jax",
+       "JAX 0.4 and later: jit, shard_map",
+       {Schedule::kGpipe},
+       false,
+       false,
+       true,
+       {0, 1, 3},
+       {0, 1, 3},
+       {0, 1, 3},
+       false,
+       FrameworkCuts::kEqualLayers,
+       "jax.sharding.Mesh, shard_map, lax.ppermute, lax.scan, PartitionSpec, jax.checkpoint"},
+
+      // - schedule: pipeline.py scans over micro-batches under jax.grad (num_pipeline_microbatches). Its repeats
+      //   (num_pipeline_repeats) are circular, with all forwards first: not interleaved 1F1B.
+      // - mesh: ici_/dcn_ *_parallelism multiply to all devices.
+      // - layers: num_layers_per_pipeline_stage, one number; layers * stages * repeats have to be all of them.
+      // - ZeRO: ici_data_parallelism (0) or ici_fsdp_parallelism (3), which base.yml lets stand beside pipelines.
+      //   shard_optimizer_over_data (1) is newer than the row.
+      // - recomputation: remat_policy, of every layer alike.
+      {"maxtext",
+       "MaxText of 2025",
+       {Schedule::kGpipe},
+       false,
+       false,
+       true,
+       {0, 3},
+       {0, 3},
+       {0, 3},
+       false,
+       FrameworkCuts::kEqualLayers,
+       "ici_pipeline_parallelism, num_layers_per_pipeline_stage, num_pipeline_microbatches, ici_data_parallelism, "
+       "ici_fsdp_parallelism, ici_tensor_parallelism, remat_policy"},
+
+      // - schedules: torch.distributed.pipelining has ScheduleGPipe, Schedule1F1B and ScheduleInterleaved1F1B. Its
+      //   zero bubbles are interleaved (ScheduleInterleavedZeroBubble, ScheduleZBVZeroBubble want several stages for a
+      //   rank): not ZB-H1.
+      // - mesh: init_device_mesh is a box.
+      // - layers: SplitPoint stands at a module; PipelineStage takes any module.
+      // - ZeRO: DistributedDataParallel (0), ZeroRedundancyOptimizer over it (1), fully_shard with
+      //   reshard_after_forward=False (2) or True (3). 1 beside pipelines or with DTensors of parallelize_module is
+      //   nowhere documented: no. In a pipeline fully_shard keeps gradients whole until the last micro-batch
+      //   (stage.py, backward_maybe_with_nosync), where our ZeRO 2 and 3 scatter after each: the memory that is counted
+      //   is less than torch's and torchtitan's then.
+      // - recomputation: checkpoint_wrapper of the modules of one's own stage.
+      {"torch",
+       "PyTorch 2.6 and later: torch.distributed",
+       {Schedule::k1f1b, Schedule::kGpipe},
+       true,
+       false,
+       true,
+       {0, 1, 2, 3},
+       {0, 2, 3},
+       {0, 2, 3},
+       true,
+       FrameworkCuts::kLayers,
+       "Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B, SplitPoint, init_device_mesh, parallelize_module, "
+       "DistributedDataParallel, ZeroRedundancyOptimizer, fully_shard, checkpoint_wrapper"},
+
+      // - schedules: pipeline_parallel_schedule, of torch's. As there, no ZB-H1.
+      // - mesh: parallel_dims multiply to the world.
+      // - layers: module_fqns_per_model_part (before: pipeline_parallel_split_points).
+      // - ZeRO: data_parallel_replicate_degree alone (0) is DDP, refused beside any other dimension ("DDP has not
+      //   supported > 1D parallelism"); data_parallel_shard_degree with fsdp_reshard_after_forward never (2) or always
+      //   (3), beside all others.
+      // - recomputation: activation_checkpoint.mode, of the whole model.
+      {"torchtitan",
+       "torchtitan of 2025",
+       {Schedule::k1f1b, Schedule::kGpipe},
+       true,
+       false,
+       true,
+       {0, 2, 3},
+       {2, 3},
+       {2, 3},
+       false,
+       FrameworkCuts::kLayers,
+       "pipeline_parallel_degree, pipeline_parallel_schedule, module_fqns_per_model_part, tensor_parallel_degree, "
+       "data_parallel_replicate_degree, data_parallel_shard_degree, fsdp_reshard_after_forward, "
+       "activation_checkpoint.mode"},
+
+      // - schedules: forward_backward_pipelining_without_interleaving (1F1B) and _with_interleaving
+      //   (--num-layers-per-virtual-pipeline-stage). No GPipe, no zero bubbles but in forks.
+      // - mesh: initialize_model_parallel makes groups of equal sizes.
+      // - layers: --pipeline-model-parallel-layout; before it --decoder-first-pipeline-num-layers and
+      //   --decoder-last-pipeline-num-layers.
+      // - ZeRO: --use-distributed-optimizer (1); --use-megatron-fsdp with --data-parallel-sharding-strategy
+      //   optim_grads (2) or optim_grads_params (3), whose place beside pipelines is not documented: no.
+      // - recomputation: --recompute-granularity full --recompute-method uniform --recompute-num-layers 1, of all
+      //   stages.
+      {"megatron",
+       "Megatron-LM, core 0.13 and later",
+       {Schedule::k1f1b},
+       true,
+       false,
+       true,
+       {0, 1, 2, 3},
+       {0, 1, 2, 3},
+       {0, 1},
+       false,
+       FrameworkCuts::kLayers,
+       "pipeline_model_parallel_size, pipeline_model_parallel_layout, num_layers_per_virtual_pipeline_stage, "
+       "tensor_model_parallel_size, use_distributed_optimizer, use_megatron_fsdp, data_parallel_sharding_strategy, "
+       "recompute_granularity, recompute_method"},
+
+      // - schedules: deepspeed.runtime.pipe.schedule.TrainSchedule is 1F1B, of one chunk.
+      // - mesh: PipeModelDataParallelTopology is a box.
+      // - layers: PipelineModule takes a list of LayerSpec; with one entry (a Sequential of layers) for each stage and
+      //   partition_method "uniform" they stand where one wants them.
+      // - ZeRO: zero_optimization.stage. PipelineEngine refuses 2 and 3 ("ZeRO-2 and ZeRO-3 are incompatible with
+      //   pipeline parallelism"); AutoTP's training documents 0 to 2.
+      // - recomputation: activation_checkpoint_interval of the PipelineModule.
+      {"deepspeed",
+       "DeepSpeed 0.16 and later",
+       {Schedule::k1f1b},
+       false,
+       false,
+       true,
+       {0, 1, 2, 3},
+       {0, 1, 2},
+       {0, 1},
+       false,
+       FrameworkCuts::kLayers,
+       "PipelineModule, LayerSpec, partition_method, TrainSchedule, PipeModelDataParallelTopology, "
+       "zero_optimization.stage, tensor_parallel.autotp_size, activation_checkpoint_interval"},
+  };
+}
+
+bool contains(const std::vector<int>& values, int value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+bool has_schedule(const Framework& framework, Schedule schedule) {
+  return std::find(framework.schedules.begin(), framework.schedules.end(), schedule) != framework.schedules.end();
+}
+
+// Of cuts that leave several parts.
+std::string cuts_inexpressible(const Framework& framework, const std::vector<int>& cuts, const Profile& profile) {
+  if (framework.cuts == FrameworkCuts::kInstructions || cuts.empty()) return "";
+  const std::vector<int> between = layer_cuts(profile);
+  if (between.empty()) return "";
+  for (const int cut : cuts) {
+    if (!std::binary_search(between.begin(), between.end(), cut)) return "cuts inside a layer";
+  }
+  if (framework.cuts == FrameworkCuts::kLayers) return "";
+  const std::vector<int> starts = stack_starts(profile);
+  if (starts.empty()) return "pipelines of a model that is not one stack of layers";
+  std::vector<std::ptrdiff_t> counts;
+  auto from = starts.begin();
+  for (const int cut : cuts) {
+    const auto until = std::lower_bound(from, starts.end(), cut);
+    counts.push_back(until - from);
+    from = until;
+  }
+  counts.push_back(starts.end() - from);
+  const bool equal = std::all_of(counts.begin(), counts.end(), [&](auto count) { return count == counts.front(); });
+  return equal ? "" : "stages of different numbers of layers";
+}
+
+std::string zero_inexpressible(const Framework& framework, int stages, int width, int zero) {
+  if (contains(zero_levels(framework, stages, width), zero)) return "";
+  const std::string level = zero == 0 ? "replicas without ZeRO" : "ZeRO " + std::to_string(zero);
+  return level + (stages > 1 ? " with pipeline stages" : width > 1 ? " with replicas of several devices" : "");
+}
+
+std::string mesh_inexpressible(const PlacedPlan& placed) {
+  const PlacedStage& first = placed.stages.front();
+  for (const PlacedStage& stage : placed.stages) {
+    if (stage.width() != first.width()) return "stages of different widths";
+    if (stage.d1 - stage.d0 != first.d1 - first.d0) return "stages of different numbers of devices";
+    // One replica has nothing to shard.
+    const int zero = stage.problem->variant(stage.variant).zero;
+    if (stage.d1 - stage.d0 > 1 && zero != first.problem->variant(first.variant).zero) {
+      return "ZeRO levels that differ from stage to stage";
+    }
+  }
+  return "";
+}
+
+std::string even_inexpressible(const Framework& framework, const Candidate& one, const Profile& profile) {
+  const pipeline::EvenPlan& plan = *one.even;
+  if (plan.zero_bubble && !framework.zero_bubble) return "zero bubbles as ZB-H1 has them";
+  if (plan.chunks > 1 && !framework.chunks) return "interleaved 1F1B";
+  const int zero = one.problem->variant(plan.variant).zero;
+  if (one.problem->num_devices() > plan.groups) {
+    std::string why = zero_inexpressible(framework, plan.groups, one.size.width, zero);
+    if (!why.empty()) return why;
+  }
+  return cuts_inexpressible(framework, plan.cuts, profile);
+}
+
+std::string levels_text(const std::vector<int>& levels) {
+  std::vector<std::string> texts;
+  for (const int level : levels) texts.push_back(std::to_string(level));
+  return join(texts);
+}
+
+}  // namespace
+
+const char* to_string(FrameworkCuts cuts) {
+  constexpr const char* kNames[] = {"anywhere", "whole layers", "equal layers"};
+  return kNames[static_cast<int>(cuts)];
+}
+
+const std::vector<Framework>& all_frameworks() {
+  static const std::vector<Framework> rows = make_rows();
+  return rows;
+}
+
+std::vector<std::string> framework_names() {
+  std::vector<std::string> names;
+  for (const Framework& framework : all_frameworks()) names.push_back(framework.name);
+  return names;
+}
+
+const Framework& any_framework() {
+  return all_frameworks().front();
+}
+
+const Framework& find_framework(const std::string& name) {
+  for (const Framework& framework : all_frameworks()) {
+    if (name == framework.name) return framework;
+  }
+  const std::string near = closest_name(name, framework_names());
+  throw Error(ErrorKind::kUsage,
+              "--for: found '" + name + "', expected one of " + join(framework_names(), ", ") +
+                  (near.empty() ? "" : "; did you mean " + near + "?"),
+              "docs/frameworks.md says what each can run");
+}
+
+bool limits_plans(const Framework& framework) {
+  return &framework != &any_framework();
+}
+
+const std::vector<int>& zero_levels(const Framework& framework, int stages, int width) {
+  return stages > 1 ? framework.zero_stages : width > 1 ? framework.zero_wide : framework.zero_alone;
+}
+
+Schedule usual_schedule(const Framework& framework, int stages) {
+  if (has_schedule(framework, Schedule::kAdaptive)) return Schedule::kAdaptive;
+  return stages == 1 ? Schedule::k1f1b : framework.schedules.front();
+}
+
+std::string inexpressible(const Framework& framework, const PlacedPlan& placed, const Profile& profile) {
+  const int stages = placed.num_stages();
+  std::string why = framework.mesh ? mesh_inexpressible(placed) : "";
+  const Schedule schedule = placed.plan.schedule;
+  // Under whatever name: one stage that has one micro-batch in flight adds up gradients.
+  const bool known = has_schedule(framework, schedule) || (stages == 1 && in_flight_of(placed).front() == 1);
+  if (why.empty() && !known) why = std::string("the schedule ") + to_string(schedule);
+  const PlacedStage& first = placed.stages.front();
+  for (const PlacedStage& stage : placed.stages) {
+    const pipeline::StageVariant& variant = stage.problem->variant(stage.variant);
+    if (why.empty() && stage.d1 - stage.d0 > 1) {
+      why = zero_inexpressible(framework, stages, stage.width(), variant.zero);
+    }
+    const bool other = variant.recompute != first.problem->variant(first.variant).recompute;
+    if (why.empty() && other && !framework.recompute_by_stage) why = "recomputation in some of the stages";
+  }
+  return why.empty() ? cuts_inexpressible(framework, placed.plan.cuts, profile) : why;
+}
+
+std::string inexpressible(const Framework& framework, const Candidate& one, const Profile& profile) {
+  return one.even ? even_inexpressible(framework, one, profile) : inexpressible(framework, one.placed, profile);
+}
+
+void apply_framework(Question& question) {
+  const Framework& framework = *question.framework;
+  if (!limits_plans(framework)) return;
+  PlanRequest& request = question.request;
+  std::vector<Schedule> schedules;
+  for (const Schedule schedule : request.schedules) {
+    const bool of_one_stage = schedule == Schedule::k1f1b && request.stages <= 1;
+    if (of_one_stage || has_schedule(framework, schedule)) schedules.push_back(schedule);
+  }
+  if (schedules.empty()) {
+    schedules = framework.schedules;
+    // Gradients added up; first, so that it is what one stage has where several schedules make no difference.
+    if (!has_schedule(framework, Schedule::k1f1b)) schedules.insert(schedules.begin(), Schedule::k1f1b);
+  }
+  request.schedules = std::move(schedules);
+  if (framework.mesh) {
+    question.step.equal_replicas = true;
+    question.beside.mixed_widths = false;
+  }
+  if (!framework.chunks) question.beside.chunks.clear();
+  question.beside.zero_bubble = question.beside.zero_bubble && framework.zero_bubble;
+  // With one replica for each stage there is nothing to shard, so that the first always stands for no ZeRO.
+  std::vector<pipeline::StageVariant> variants;
+  for (const pipeline::StageVariant& variant : question.options.variants) {
+    const std::vector<int>& levels = request.stages > 1 ? framework.zero_stages : framework.zero_alone;
+    if (variant.zero == 0 || contains(levels, variant.zero)) variants.push_back(variant);
+  }
+  if (variants.empty()) {
+    throw Error(ErrorKind::kUsage,
+                std::string(framework.name) + " has no " +
+                    zero_inexpressible(framework, request.stages, 1, question.options.variants.front().zero),
+                "drop --for, or ask for other ZeRO levels");
+  }
+  question.options.variants = std::move(variants);
+}
+
+std::string framework_text(const Framework& framework) {
+  std::vector<std::string> names;
+  for (const Schedule schedule : framework.schedules) names.push_back(to_string(schedule));
+  std::string text = (names.size() == 1 ? "schedule " : "schedules ") + join(names) + ", ";
+  if (framework.mesh) text += "all stages with as many replicas, of one width and one ZeRO level (";
+  text += (framework.mesh ? "" : "ZeRO ") + levels_text(framework.zero_stages) +
+          (framework.zero_alone == framework.zero_stages ? "" : "; of one stage " + levels_text(framework.zero_alone)) +
+          (framework.mesh ? "), " : ", ");
+  text += framework.recompute_by_stage ? "recomputation by stage" : "recomputation of all stages or none";
+  return text + ", cut " +
+         (framework.cuts == FrameworkCuts::kInstructions ? "anywhere"
+          : framework.cuts == FrameworkCuts::kLayers     ? "at whole layers"
+                                                         : "into equal numbers of layers");
+}
+
+std::string no_layers_text(const Framework& framework, const Profile& profile) {
+  if (framework.cuts == FrameworkCuts::kInstructions || !layer_cuts(profile).empty()) return "";
+  return std::string("the model names no layers: it is cut at instructions, and whether ") + framework.name +
+         " can run a plan of several stages is not known";
+}
+
+}  // namespace automap::planners

@@ -1,0 +1,77 @@
+// What training frameworks can be told. A plan for a framework (Question::framework) is one that it expresses: that
+// runs by its own options and classes, without a change of the framework. One table, of which also what emits plans,
+// and what software costs, has its rows.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/pipeline/even_schedule.h"
+#include "common/pipeline/placed_plan.h"
+#include "common/pipeline/plan.h"
+#include "common/pipeline/problem.h"
+#include "common/pipeline/profile.h"
+
+namespace automap::planners {
+
+struct Question;
+struct Candidate;
+
+// Where stages may end.
+enum class FrameworkCuts {
+  kInstructions,  // anywhere
+  kLayers,        // between whole layers
+  kEqualLayers,   // so that every stage has as many layers, of the one stack that the model has
+};
+const char* to_string(FrameworkCuts cuts);  // "anywhere", "whole layers", "equal layers"
+
+struct Framework {
+  const char* name;  // as --for has it
+  const char* what;  // the version that the row speaks of
+  // Of plans of several stages; one stage adds up gradients, one micro-batch after the other, everywhere.
+  std::vector<pipeline::Schedule> schedules;
+  bool chunks, zero_bubble;  // schedules of even groups (common/pipeline/even_schedule.h)
+  // One mesh of devices: all stages have as many replicas, of one width and one ZeRO level.
+  bool mesh;
+  // ZeRO levels where replicas of one device make one stage, where those of several devices do, and of several stages.
+  // Each list is within the one before it.
+  std::vector<int> zero_alone, zero_wide, zero_stages;
+  bool recompute_by_stage;  // else all stages recompute their layers, or none does
+  FrameworkCuts cuts;
+  const char* by;  // options and classes that this rests on, as the framework spells them, without dashes in front
+};
+
+const std::vector<Framework>& all_frameworks();
+std::vector<std::string> framework_names();
+// Everything that AutoMap plans.
+const Framework& any_framework();
+// Throws Error(kUsage) with the nearest name, and all of them.
+const Framework& find_framework(const std::string& name);
+// Whether it leaves out anything that AutoMap plans.
+bool limits_plans(const Framework& framework);
+// The levels for replicas of so many devices in so many stages.
+const std::vector<int>& zero_levels(const Framework& framework, int stages, int width);
+// That a plan of so many stages has where nobody names one: adaptive of `any`.
+pipeline::Schedule usual_schedule(const Framework& framework, int stages);
+
+// What a plan has that the framework cannot run, as the end of a sentence ("stages of different widths"); empty: it
+// runs it. The first of the reasons. Of a profile that names no two layers every cut counts as one between layers.
+std::string inexpressible(const Framework& framework, const pipeline::PlacedPlan& placed,
+                          const pipeline::Profile& profile);
+std::string inexpressible(const Framework& framework, const Candidate& one, const pipeline::Profile& profile);
+inline bool expresses(const Framework& framework, const Candidate& one, const pipeline::Profile& profile) {
+  return inexpressible(framework, one, profile).empty();
+}
+
+// Leaves of the question what its framework has: schedules, variants, equal replicas, kinds beside the plan. What is
+// left is a superset of the framework's plans, so that its bounds hold for these. Twice is as once. Throws
+// Error(kUsage) where nothing is left.
+void apply_framework(Question& question);
+
+// "schedule 1f1b, all stages with as many replicas of one width and one ZeRO level, cut at whole layers, ...": for the
+// head of a report.
+std::string framework_text(const Framework& framework);
+// Why plans are cut at instructions though the framework is not: one sentence; empty: they are not.
+std::string no_layers_text(const Framework& framework, const pipeline::Profile& profile);
+
+}  // namespace automap::planners

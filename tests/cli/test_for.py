@@ -1,0 +1,141 @@
+"""--for FRAMEWORK: plans within what it can run, by the rules of docs/frameworks.md; what contradicts it is refused."""
+
+import json
+import unittest
+
+from programs import FIXTURES, SOURCE, ProgramTest, profile_csv, run
+
+# As the page has them.
+ROWS = {}
+for line in (SOURCE / "docs" / "frameworks.md").read_text().splitlines():
+    if line.startswith("| `") and not line.startswith("| `--for`"):
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        levels = [{int(level) for level in cells[column].split(",")} for column in (5, 6, 7)]
+        ROWS[cells[0].strip("`")] = {"schedules": cells[2].split(", "), "mesh": cells[3] == "as many", "cuts": cells[4],
+                                     "zero": levels, "recompute": cells[8]}
+TINY = FIXTURES / "tiny_mlp.hlo"
+GPT2 = FIXTURES / "gpt2.hlo.gz"
+
+
+class For(ProgramTest):
+    def plan(self, *arguments):
+        result = run("automap-infer", *arguments, "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return json.loads(result.stdout)
+
+    def check(self, plan, name):
+        row, stages = ROWS[name], plan["stages"]
+        self.assertEqual(plan["provenance"]["option_for"], name)
+        if not row["mesh"]:
+            return
+        several = len(stages) > 1
+        self.assertEqual(len({stage["replicas"] for stage in stages}), 1)
+        self.assertEqual(len({stage["width"] for stage in stages}), 1)
+        self.assertIn(plan["schedule"], row["schedules"] + ([] if several else ["1f1b"]))
+        if row["recompute"] != "by stage":
+            self.assertEqual(len({stage["recompute"] for stage in stages}), 1)
+        if stages[0]["replicas"] > 1:
+            self.assertEqual(len({stage["zero"] for stage in stages}), 1)
+            self.assertIn(stages[0]["zero"], row["zero"][2 if several else 1 if stages[0]["width"] > 1 else 0])
+        if several:
+            split = plan["layer_split"]
+            self.assertEqual(split["cuts"], [stage["last_instruction"] for stage in stages[:-1]])
+            if row["cuts"] == "equal layers":
+                (counts,) = split["layers_per_stage"].values()
+                self.assertEqual(len(set(counts)), 1)
+
+    def test_plans_are_within_the_rules(self):
+        self.assertEqual(list(ROWS), ["any", "jax", "maxtext", "torch", "torchtitan", "megatron", "deepspeed"])
+        for name in ROWS:
+            for model in (TINY, GPT2, FIXTURES / "transformer_bf16.hlo.gz"):
+                with self.subTest(framework=name, model=model.name):
+                    self.check(self.plan(model, "--cluster", "config-c", "--for", name, "--planner", "policy", "--max-width", "2"), name)
+
+    def test_pipelines(self):
+        for name in ROWS:
+            with self.subTest(framework=name):
+                plan = self.plan(GPT2, "--cluster", "config-c", "--for", name, "--stages", "3", "--effort", "quick",
+                                 "--max-width", "1", "--explore", "off")
+                self.check(plan, name)
+                self.assertEqual(len(plan["stages"]), 3)
+                self.assertGreaterEqual(plan["step_ms"], plan["lower_bound_ms"])
+                self.assertEqual(plan["bounds"]["within"], ([f"--for {name}"] if name != "any" else []) + ["--stages 3", "--max-width 1"])
+
+    def test_no_kind_brings_in_more(self):
+        plan = self.plan(TINY, "--cluster", "config-b", "--for", "torchtitan")
+        self.check(plan, "torchtitan")
+        kinds = {kind["name"]: kind for kind in plan["corners"]}
+        self.assertEqual(kinds["data parallel, ZeRO 1"]["why"], "torchtitan has no ZeRO 1")
+        self.assertNotIn("stages of different widths", kinds)
+
+    def test_report(self):
+        result = run("automap-infer", GPT2, "--cluster", "config-c", "--for", "megatron", "--planner", "policy")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("\nFor megatron: schedule 1f1b, all stages with as many replicas", result.stdout)
+        self.assertIn("within --for megatron", result.stdout)
+
+    def test_contradictions(self):
+        for framework, *options in (("megatron", "--schedule", "gpipe"), ("jax", "--schedule", "adaptive"),
+                                    ("deepspeed", "--zero", "2", "--stages", "2"), ("torchtitan", "--zero", "1"),
+                                    ("deepspeed", "--chunks", "2"), ("torch", "--zero-bubble", "auto"),
+                                    ("torch", "--mixed-widths", "auto"), ("jax", "--replicas", "fractional")):
+            with self.subTest(framework=framework, options=options):
+                result = run("automap-infer", TINY, "--cluster", "config-b", "--for", framework, *options)
+                self.assert_fails(result, 2, f"{options[0]} {options[1]}", f"--for {framework}", "drop one of them")
+
+    def test_names(self):
+        result = run("automap-infer", TINY, "--cluster", "config-b", "--for", "megtron")
+        self.assert_fails(result, 2, "--for", "did you mean 'megatron'?", "deepspeed")
+        self.assertIn("--for any|jax|maxtext|torch|torchtitan|megatron|deepspeed",
+                      " ".join(run("automap-infer", "--help").stdout.split()))
+
+    def test_what_cannot_be(self):
+        """Why there is no plan is said by what the framework lacks."""
+        for model, stages, why in ((GPT2, 5, "12 layers of the model do not divide into 5 stages"),
+                                   (FIXTURES / "t5_6_6.hlo.gz", 2, "not one stack of layers"),
+                                   (TINY, 9, "3 layers, too few for 9 stages")):
+            framework = "torch" if stages == 9 else "jax"
+            with self.subTest(framework=framework, stages=stages):
+                result = run("automap-infer", model, "--cluster", "config-c", "--for", framework, "--stages", stages,
+                             "--planner", "policy")
+                self.assert_fails(result, 4, why, f"drop --for {framework}")
+
+    def test_layouts(self):
+        layout = "dp=4,pp=4,micro-batch-size=1"
+        given = (GPT2, "--cluster", "config-c", "--for")
+        self.assertEqual(self.plan(*given, "megatron", "--layout", layout)["schedule"], "1f1b")
+        self.assertEqual(self.plan(*given, "jax", "--layout", layout)["schedule"], "gpipe")
+        for framework, more, why in (("megatron", ",zero=2", "ZeRO 2 with pipeline stages"),
+                                     ("megatron", ",schedule=gpipe", "the schedule gpipe")):
+            result = run("automap-infer", *given, framework, "--layout", layout + more)
+            self.assert_fails(result, 2, "--layout", f"{framework} cannot run {why}")
+        result = run("automap-infer", *given, "jax", "--layout", layout.replace("pp=4", "pp=5"))
+        self.assert_fails(result, 2, "stages of different numbers of layers")
+        # A plan of a file likewise.
+        plan = self.put("plan.json", json.dumps(self.plan(GPT2, "--cluster", "config-c", "--layout", layout + ",schedule=gpipe")))
+        result = run("automap-infer", *given, "megatron", "--plan", plan)
+        self.assert_fails(result, 2, "megatron cannot run the schedule gpipe")
+
+    def test_sweeps(self):
+        layouts = {}
+        for name in ("any", "maxtext", "deepspeed"):
+            result = run("automap-infer", TINY, "--cluster", "config-c", "--for", name, "--sweep", "--json")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            layouts[name] = json.loads(result.stdout)["layouts"]
+        for one in layouts["maxtext"]:
+            self.assertIn(one["zero"], (0, 3))
+        for one in layouts["deepspeed"]:
+            self.assertEqual(one["schedule"], "1f1b")
+            self.assertTrue(one["pp"] == 1 or one["zero"] < 2, one)
+        self.assertTrue(any(one["pp"] > 1 and one["zero"] > 1 for one in layouts["any"]))
+
+    def test_models_without_layers(self):
+        model = self.put("small.csv", profile_csv(12))
+        for name, says in (("any", 0), ("megatron", 1), ("jax", 1)):
+            plan = self.plan(model, "--cluster", "config-a", "--for", name, "--stages", "2", "--planner", "policy")
+            self.assertEqual(len(plan["stages"]), 2)
+            self.assertEqual(sum("names no layers" in warning for warning in plan["warnings"]), says, name)
+
+
+if __name__ == "__main__":
+    unittest.main()
