@@ -128,6 +128,7 @@ PlanCorner corner_of(const Question& question, const Candidate& one, const std::
   corner.name = name;
   corner.fits = one.found();
   corner.why = one.why;
+  corner.left_out = one.left_out;
   if (!one.found()) return corner;
   corner.layout = one.layout;
   corner.stages = one.num_stages();
@@ -167,10 +168,10 @@ void list_kinds(const Question& question, const Answer& answer, PlanDocument* do
   });
   const PlanCorner& best = corners.front();
   if (best.fits && best.simulated_step_ms < document->simulated_step_ms * (1 - kWorthSaying)) {
-    document->warnings.push_back(
-        "a step of \"" + best.name + "\" is " +
-        format_percent(1 - best.simulated_step_ms / document->simulated_step_ms) + " shorter than this plan's" +
-        (best.chunk_cuts.empty() ? ": the options leave it out" : ", where a framework can run that"));
+    document->warnings.push_back("a step of \"" + best.name + "\" is " +
+                                 format_percent(1 - best.simulated_step_ms / document->simulated_step_ms) +
+                                 " shorter than this plan's, but " +
+                                 (best.left_out.empty() ? "plans were judged by V" : best.left_out));
   }
 }
 

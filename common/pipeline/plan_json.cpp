@@ -376,6 +376,7 @@ Json corners_json(const std::vector<PlanCorner>& corners) {
       row["samples_per_s"] = corner.samples_per_s;
       row["tflops_per_device"] = corner.tflops > 0 ? Json(corner.tflops) : Json();
       row["share_of_peak"] = corner.peak_share > 0 ? Json(corner.peak_share) : Json();
+      if (!corner.left_out.empty()) row["left_out"] = corner.left_out;
       if (!corner.chunk_cuts.empty()) row["chunk_cuts"] = corner.chunk_cuts;
       if (!corner.stage_devices.empty()) {
         row["stage_devices"] = corner.stage_devices;

@@ -65,9 +65,9 @@ bool shorter(const Candidate& one, const Candidate& than, const SearchNotes& not
 }
 
 // What makes a candidate of one width the plan, if it is as asked and shorter.
-bool take(const Question& question, const Candidate& one, Answer* out) {
+bool take(const Question& question, Candidate& one, Answer* out) {
   if (!one.found() || !one.of_one_width() || one.even || !shorter(one, out->one_width, out->notes)) return false;
-  std::optional<Candidate> own = as_asked(question, one);
+  std::optional<Candidate> own = as_asked(question, one, &one.left_out);
   if (!own || !expresses(*question.framework, *own, question.profile())) return false;
   out->bounds.include(
       own->size,
@@ -144,6 +144,7 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
     if (out_of_time()) break;
     std::optional<Candidate> one = find(row, {rest, out.one_width, out.bounds});
     if (!one) continue;
+    if (row.no_plan_yet != nullptr && one->found()) one->left_out = row.no_plan_yet;
     if (take(question, *one, &out)) out.notes.found_ms = clock.ms();
     note_widths(question, *one, &out);
     if (one->mixed && shorter(*one, out.one_width, out.notes)) {

@@ -173,26 +173,37 @@ Bounds bounds_of(const StepPlan& found) {
   return bounds;
 }
 
-std::optional<Candidate> as_asked(const Question& question, const Candidate& one) {
+std::optional<Candidate> as_asked(const Question& question, const Candidate& one, std::string* why_not) {
   const StepRequest& step = question.step;
   const PlanRequest& request = question.request;
-  if (!one.found() || !one.of_one_width() || one.even) return std::nullopt;
-  if (step.lone_replicas || step.micro_batch != 0 || step.micro_batches != 0) return std::nullopt;
+  const auto no = [&](const std::string& why) {
+    if (why_not != nullptr) *why_not = why;
+    return std::nullopt;
+  };
+  if (!one.found() || !one.of_one_width() || one.even) return no("it is no plan of stages of one width");
+  if (step.micro_batch != 0 || step.micro_batches != 0) return no("the split of the batch is given");
   const int stages = one.num_stages();
   const PlacedStage& first = one.placed.stages.front();
   const bool equal = std::all_of(one.placed.stages.begin(), one.placed.stages.end(),
                                  [&](const PlacedStage& stage) { return stage.d1 - stage.d0 == first.d1 - first.d0; });
-  if (step.equal_replicas && !equal) return std::nullopt;
-  if (request.stages > 0 ? stages != request.stages : stages > request.max_stages) return std::nullopt;
+  if (step.lone_replicas) return no("stages of several replicas are left out");
+  if (step.equal_replicas && !equal) return no("its stages have different numbers of replicas");
+  if (request.stages > 0 ? stages != request.stages : stages > request.max_stages) {
+    return no("it has " + plural(stages, "stage"));
+  }
   if (std::find(request.schedules.begin(), request.schedules.end(), one.plan.schedule) == request.schedules.end()) {
-    return std::nullopt;
+    return no(std::string("its schedule is ") + to_string(one.plan.schedule));
   }
   Plan plan = one.plan;
   plan.variants.clear();
   const std::vector<pipeline::StageVariant>& variants = question.options.variants;
   for (int s = 1; s <= stages; ++s) {
-    const auto same = std::find(variants.begin(), variants.end(), one.problem->variant(one.plan.variant(s)));
-    if (same == variants.end()) return std::nullopt;
+    const pipeline::StageVariant& variant = one.problem->variant(one.plan.variant(s));
+    const auto same = std::find(variants.begin(), variants.end(), variant);
+    if (same == variants.end()) {
+      return no("the options leave out ZeRO " + std::to_string(variant.zero) +
+                (variant.recompute ? " with recomputation" : " without recomputation"));
+    }
     plan.variants.push_back(static_cast<std::uint8_t>(same - variants.begin()));
   }
   pipeline::ProblemOptions options = one.problem->options();
@@ -205,7 +216,7 @@ std::optional<Candidate> as_asked(const Question& question, const Candidate& one
   auto problem = std::make_shared<const Problem>(
       width == 1 ? question.profile() : profile_at(question.profile(), width),
       devices < replicas.num_devices() ? first_devices(replicas, devices) : replicas, options);
-  if (!feasible(*problem, plan)) return std::nullopt;
+  if (!feasible(*problem, plan)) return no(infeasible_reason(place(*problem, plan)));
   Candidate own = one;
   own.problem = std::move(problem);
   own.plan = std::move(plan);

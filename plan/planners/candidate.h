@@ -34,6 +34,7 @@ struct Candidate {
   double simulated_step_ms = 0;
   double memory_bytes = 0, capacity_bytes = 0;  // of the device with the least room to spare, by share
   std::string why;                              // what limits it; without a plan: why there is none
+  std::string left_out;                         // shorter than the plan, and yet not it: why
 
   bool found() const { return !placed.stages.empty() || even.has_value(); }
   bool of_one_width() const { return mixed == nullptr; }
@@ -60,8 +61,8 @@ Bounds bounds_of(const StepPlan& found);
 
 // Whether the question asks for plans like this one, of one width: so many stages under that schedule, variants that
 // its options have, and the split of the batch left open. The same plan on a problem of the question's
-// own options, feasible there; nothing: it does not.
-std::optional<Candidate> as_asked(const Question& question, const Candidate& one);
+// own options, feasible there; nothing: it does not, and `why_not` says why.
+std::optional<Candidate> as_asked(const Question& question, const Candidate& one, std::string* why_not = nullptr);
 
 // "4 stages on 2, 2, 2, 2 devices, replicas of 2, micro-batches of 8".
 std::string plan_text(const Candidate& one);

@@ -1,5 +1,6 @@
 // Plans of one step whose replicas are all of one width: every split of the batch and every number of devices gets a
-// look with a share of the effort, the best the rest; and what no plan of any of them can be below. Asked by step_choice.h.
+// look with a share of the effort, the best the rest; and what no plan of any of them can be below. Asked by
+// step_choice.h.
 #pragma once
 
 #include <chrono>

@@ -3,6 +3,7 @@
 import json
 import unittest
 
+from plan_lists import listed
 from programs import FIXTURES, SOURCE, ProgramTest, profile_csv, run
 
 # As the page has them.
@@ -21,7 +22,7 @@ class For(ProgramTest):
     def plan(self, *arguments):
         result = run("automap-infer", *arguments, "--json")
         self.assertEqual(result.returncode, 0, result.stderr)
-        return json.loads(result.stdout)
+        return listed(json.loads(result.stdout))
 
     def check(self, plan, name):
         row, stages = ROWS[name], plan["stages"]
