@@ -338,7 +338,7 @@ std::string bounded_devices(const PlanDocument& document) {
       whole.empty() ? "" : alternatives_text(whole) + (whole == std::vector<int>{1} ? " device" : " devices");
   if (in_part.empty()) return out;
   return out + (whole.empty() ? "" : ", nor any looked at on ") + alternatives_text(in_part) +
-         (whole.empty() ? " devices," : ",");
+         (whole.empty() ? " devices, of the splits of the batch that were looked at," : ",");
 }
 
 // Which plans bounds are about.

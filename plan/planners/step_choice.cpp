@@ -25,6 +25,11 @@ constexpr int kLookPositions = 128;
 // Bounds of splits that may get more work, over all widths, since the loosest split makes the bound.
 constexpr int kMostCloser = 8;
 
+// A split of the batch without the devices.
+StepSize split_alone(const StepSize& size) {
+  return {size.samples, size.micro_batches};
+}
+
 // Plans of every width that the profile knows, the best of them, and what none of them can be below. All widths get a
 // share of the effort, the best the rest.
 StepPlan plan_all_widths(const Question& question, const std::vector<StepSize>& sizes, Time start) {
@@ -72,6 +77,13 @@ StepPlan plan_all_widths(const Question& question, const std::vector<StepSize>& 
     if (const std::optional<WidthAlternative> found = planner->best_look()) best.widths.push_back(*found);
     best.considered.insert(best.considered.end(), planner->considered().begin(), planner->considered().end());
     if (best.result.plan && request.lower_bound) planner->tighten(best, &closer);
+  }
+  // Splits that one width alone looked at are no premise of what is said of all.
+  if (std::find(further.begin(), further.end(), split_alone(best.size)) == further.end()) {
+    const auto alone = [&](const StepSize& size) {
+      return std::find(further.begin(), further.end(), split_alone(size)) != further.end();
+    };
+    best.considered.erase(std::remove_if(best.considered.begin(), best.considered.end(), alone), best.considered.end());
   }
   best.result.planning_ms = (*best_planner)->gone_ms();
   return best;

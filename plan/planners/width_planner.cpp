@@ -60,15 +60,21 @@ std::vector<StepSize> WidthPlanner::spread(std::vector<StepSize> sizes) const {
   return sizes;
 }
 
-bool WidthPlanner::best_has_the_most_micro_batches() const {
-  int most = 0, of_best = 0;
+int WidthPlanner::micro_batches_of_best() const {
+  int of_best = 0;
   double least = kInfinity;
-  for (const StepSize& size : considered_) most = std::max(most, size.micro_batches);
   for (const Look& one : looks_) {
     if (one.result.length_ms() > least || !one.result.plan) continue;
     least = one.result.length_ms();
     of_best = one.size.micro_batches;
   }
+  return of_best;
+}
+
+bool WidthPlanner::best_has_the_most_micro_batches() const {
+  int most = 0;
+  for (const StepSize& size : considered_) most = std::max(most, size.micro_batches);
+  const int of_best = micro_batches_of_best();
   return of_best == most || of_best == 0;
 }
 
@@ -76,12 +82,16 @@ void WidthPlanner::look_at_all(std::vector<StepSize> sizes, const std::vector<St
   considered_ = spread(std::move(sizes));
   if (alone && considered_.size() == 1 && further.empty()) return;
   look(considered_, considered_.size());
+  const std::vector<StepSize> first = considered_;
   for (const StepSize& size : further) {
     if (out_of_time() || !best_has_the_most_micro_batches()) break;
     const std::vector<StepSize> more = spread({size});
     considered_.insert(considered_.end(), more.begin(), more.end());
     look(more, considered_.size());
   }
+  // Splits that only this width looked at, and that came to nothing, are no premise of the bounds.
+  const int of_best = micro_batches_of_best();
+  if (of_best > 0 && of_best <= kMostMicroBatches) considered_ = first;
   if (best_look_ms() < hopeless_ms_ || hopeless_ms_ == kInfinity) look_at_fewer(considered_);
   look_at_halves(std::min(hopeless_ms_, best_look_ms()));
 }
