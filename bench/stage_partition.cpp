@@ -20,7 +20,7 @@ namespace automap::bench {
 namespace {
 
 constexpr int kStages = 4;
-constexpr std::int64_t kUnits = 1'000'000'000;  // as plan_widths has it
+constexpr std::int64_t kUnits = 1'000'000'000;  // a moment: what is quickly proven
 
 // Ends of stages of about equal compute.
 std::vector<int> equal_cuts(const pipeline::Profile& profile) {

@@ -25,16 +25,6 @@ void note_what_is_unusual(PlanInput& input, const machine::Cluster& cluster) {
   }
 }
 
-void round_times(std::vector<pipeline::DeviceTimes>* of_devices) {
-  for (pipeline::DeviceTimes& times : *of_devices) {
-    for (auto* table : {&times.forward_ms, &times.backward_ms}) {
-      for (std::vector<double>& row : *table) {
-        for (double& ms : row) ms = static_cast<float>(ms);
-      }
-    }
-  }
-}
-
 // Those that are asked for, as far as servers have so many devices.
 std::vector<int> widths_asked(const InputOptions& options, const machine::Cluster& cluster) {
   std::vector<int> widths = machine::widths_of(cluster);
@@ -120,9 +110,7 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
   if (!why_no_width.empty()) input.notices.push_back("replicas have one device each: " + why_no_width);
   input.profile = std::move(model.profile);
   input.flops = model.executed_flops;
-  // As a profile file keeps them, so that the model and its profile give the same plan.
-  round_times(&input.profile.times);
-  for (pipeline::WidthColumns& width : input.profile.widths) round_times(&width.times);
+  partition::round_times(&input.profile);
   pipeline::match_devices(input.profile, cluster, source);
   input.notices.insert(input.notices.begin(), model.warnings.begin(), model.warnings.end());
   input.fused = std::move(model.fusion.found);

@@ -20,12 +20,12 @@
 #include "infer/input.h"
 #include "infer/no_plan.h"
 #include "infer/options.h"
-#include "infer/own_device.h"
 #include "infer/plan_file.h"
 #include "infer/report.h"
 #include "infer/sweep_report.h"
 #include "plan/planners/answer.h"
 #include "plan/planners/believable.h"
+#include "plan/planners/own_device.h"
 #include "plan/planners/planner_table.h"
 #include "plan/planners/score.h"
 #include "plan/planners/sensitivity.h"
@@ -79,7 +79,7 @@ void read_machines(Call& call) {
   call.cluster = machine::load_cluster(options.cluster);
   if (!options.device.empty()) {
     options.input.device = machine::load_device(options.device);
-    set_device(*options.input.device, &call.cluster);
+    planners::set_device(*options.input.device, &call.cluster);
   }
 }
 

@@ -119,6 +119,15 @@ std::string tensors_text(const TextTable& table, std::size_t shown, std::size_t 
   return out;
 }
 
+// What a plan takes, where it is known.
+void add_counted(const partition::CountedCost& counted, Facts* facts) {
+  if (!counted.cost) return;
+  const partition::PlanCost& cost = *counted.cost;
+  facts->add("step", format_ms(cost.simulated_step_ms) + " simulated, of " +
+                         count_of(cost.micro_batches, "micro-batch") + ", as the layout " + cost.layout);
+  facts->add("memory", format_bytes(cost.memory_bytes) + " per device of " + format_bytes(cost.capacity_bytes));
+}
+
 }  // namespace
 
 // Plans of the kinds operator and data.
@@ -143,10 +152,11 @@ Description describe_partition_plan(Description out, const std::string& text, co
   d["all_to_all_bytes"] = count_number(p.all_to_all_bytes);
   d["permutes"] = p.permutes;
   d["permute_bytes"] = count_number(p.permute_bytes);
-  d["step_ms"] = p.step_ms;
-  d["overlapped_ms"] = or_null(p.overlapped_ms);
-  d["replicated_step_ms"] = p.replicated_step_ms;
-  d["memory_bytes"] = count_number(p.memory_bytes);
+  partition::add_cost(p.counted, &d);
+  d["estimate"] = {{"step_ms", p.step_ms},
+                   {"overlapped_ms", or_null(p.overlapped_ms)},
+                   {"replicated_step_ms", p.replicated_step_ms},
+                   {"memory_bytes", count_number(p.memory_bytes)}};
   d["value"] = p.value;
   d["bound"] = std::isfinite(p.bound) ? Json(p.bound) : Json();
   d["proven"] = p.proven;
@@ -157,12 +167,13 @@ Description describe_partition_plan(Description out, const std::string& text, co
   facts.add("shards", format_count(p.shards));
   if (!p.planner.empty()) facts.add("planner", p.planner + (p.objective.empty() ? "" : ", objective " + p.objective));
   facts.add("split", split_text(p));
-  if (p.step_ms > 0) {
-    facts.add("step",
+  add_counted(p.counted, &facts);
+  if (p.step_ms > 0 && (!p.counted.cost || p.overlapped_ms)) {
+    facts.add("judged by",
               format_ms(p.step_ms) + overlapped_text(p.overlapped_ms) +
                   (p.replicated_step_ms > 0 ? ", " + format_ms(p.replicated_step_ms) + " with nothing split" : ""));
   }
-  if (p.memory_bytes > 0) facts.add("memory", format_bytes(p.memory_bytes) + " per device");
+  if (p.memory_bytes > 0 && !p.counted.cost) facts.add("memory", format_bytes(p.memory_bytes) + " per device");
   add_collectives(p, "", &facts);
   TextTable table({{"tensor", Align::kLeft}, {"shape", Align::kLeft}, {"split along"}});
   std::size_t shown = 0, all = 0;
@@ -253,14 +264,15 @@ Description describe_mesh_plan(Description out, const std::string& text, const s
   d["shards"] = p.devices();
   d["mesh"] = {{"data", p.data_axis.shards}, {"model", p.model_axis.shards}};
   d["zero"] = p.zero;
-  d["step_ms"] = p.step_ms;
-  d["compute_ms"] = p.compute_ms;
-  d["data_collective_ms"] = p.data_collective_ms;
-  d["model_collective_ms"] = p.model_collective_ms;
-  d["overlapped_ms"] = or_null(p.overlapped_ms);
-  d["replicated_step_ms"] = p.replicated_step_ms;
-  d["memory_bytes"] = count_number(p.memory_bytes);
-  d["capacity_bytes"] = p.capacity_bytes > 0 ? count_number(p.capacity_bytes) : Json();
+  partition::add_cost(p.counted, &d);
+  d["estimate"] = {{"step_ms", p.step_ms},
+                   {"compute_ms", p.compute_ms},
+                   {"data_collective_ms", p.data_collective_ms},
+                   {"model_collective_ms", p.model_collective_ms},
+                   {"overlapped_ms", or_null(p.overlapped_ms)},
+                   {"replicated_step_ms", p.replicated_step_ms},
+                   {"memory_bytes", count_number(p.memory_bytes)},
+                   {"capacity_bytes", p.capacity_bytes > 0 ? count_number(p.capacity_bytes) : Json()}};
   d["axes"] = {{"data", axis_json(p.data_axis)}, {"model", axis_json(p.model_axis)}};
   d["alternatives"] = Json::array();
   for (const partition::MeshAlternative& other : p.alternatives) {
@@ -268,6 +280,7 @@ Description describe_mesh_plan(Description out, const std::string& text, const s
                                  {"zero", other.zero},
                                  {"fits", other.fits},
                                  {"step_ms", other.step_ms},
+                                 {"simulated_step_ms", or_null(other.simulated_step_ms)},
                                  {"overlapped_ms", or_null(other.overlapped_ms)},
                                  {"memory_bytes", count_number(other.memory_bytes)}});
   }
@@ -277,13 +290,16 @@ Description describe_mesh_plan(Description out, const std::string& text, const s
   if (!p.cluster.empty()) facts.add("cluster", p.cluster);
   facts.add("mesh", "data " + format_count(p.data_axis.shards) + ", model " + format_count(p.model_axis.shards));
   if (p.data_axis.shards > 1) facts.add("ZeRO", std::to_string(p.zero));
+  add_counted(p.counted, &facts);
   if (p.step_ms > 0) {
-    facts.add("step", format_ms(p.step_ms) + overlapped_text(p.overlapped_ms) + ": " + format_ms(p.compute_ms) +
-                          " compute, " + format_ms(p.data_collective_ms) + " collectives over the data axis, " +
-                          format_ms(p.model_collective_ms) + " over the model axis");
+    const std::string step =
+        p.counted.cost && !p.overlapped_ms ? "" : format_ms(p.step_ms) + overlapped_text(p.overlapped_ms) + ": ";
+    facts.add("judged by", step + format_ms(p.compute_ms) + " compute, " + format_ms(p.data_collective_ms) +
+                               " collectives over the data axis, " + format_ms(p.model_collective_ms) +
+                               " over the model axis");
     if (p.replicated_step_ms > 0) facts.add("one device", format_ms(p.replicated_step_ms) + " with nothing split");
   }
-  if (p.memory_bytes > 0) {
+  if (p.memory_bytes > 0 && !p.counted.cost) {
     facts.add("memory", format_bytes(p.memory_bytes) + " per device" +
                             (p.capacity_bytes > 0 ? " of " + format_bytes(p.capacity_bytes) : ""));
   }

@@ -44,7 +44,7 @@ ROOMS = {
     "inspect": ["common/base", "common/graph", "common/hlo", "common/machine", "common/pipeline", "common/io", "profile", "models",
                 "plan/partition"],
     "search": ["common/base", "common/graph", "common/hlo", "common/sharding", "common/machine", "common/pipeline", "common/io", "profile",
-               "plan/partition", "plan/placement", "plan/emit", "plan/soap", "plan/heuristics"],
+               "plan/partition", "plan/planners", "plan/placement", "plan/emit", "plan/soap", "plan/heuristics"],
     "front": ["common/base"],
 }
 FREE = ["tests", "bench", "fuzz"]

@@ -80,7 +80,7 @@ def measure(args, path, folder):
     run(search, "opp", path, "--shards", args.shards, "-o", plan, "--emit-hlo", hlo, "--quiet", "--budget", "10s",
         *(["--cluster", args.cluster] if args.cluster else []))
     planned = json.loads(run(bench, path, *([plan] if args.shards > 1 else [])))
-    kept = json.loads(plan.read_text(encoding="utf-8")).get("memory_bytes")
+    kept = json.loads(plan.read_text(encoding="utf-8"))["estimate"]["memory_bytes"]
     compiled = hlo if args.shards > 1 else path
     return {"kept": kept, "plan": planned["total"], "ms": planned["ms"],
             "least": ask_xla(args, compiled, args.shards, LEAST),

@@ -42,6 +42,7 @@ void PlanOptions::declare(OptionTable* table, bool data) {
   model.declare(table);
 
   pricing.declare(table);
+  cost.declare(table);
   table
       ->add(&shards, "shards",
             data ? "devices to split over"
@@ -61,8 +62,10 @@ void PlanOptions::declare(OptionTable* table, bool data) {
         .choices({"auto", "0", "1", "2", "3"});
   }
   table
-      ->add(&memory, "memory",
-            "on: only plans that fit into the smallest device; off: any; or a limit per device such as 12GiB")
+      ->add(
+          &memory, "memory",
+          "on: only plans that fit into the smallest device, less a tenth for the framework; off: any; or a limit per "
+          "device such as 12GiB")
       .no_file()
       .metavar("on|off|SIZE")
       .shown_default("on for time, off for count");

@@ -10,6 +10,7 @@
 #include "plan/partition/stored_parts.h"
 #include "search/commands.h"
 #include "search/emit_files.h"
+#include "search/one_cost.h"
 
 namespace automap::search {
 
@@ -23,6 +24,7 @@ struct PlanOptions {
   std::string shards = "8", mesh, zero = "auto", objective, memory, output, effort = to_string(Effort::kNormal),
               reshard = "auto", sequence_parallel = "auto", sums = "apart";
   PricingOptions pricing;
+  CostOptions cost;
   partition::SearchRequest search;
   EmitFiles emit;
   bool json = false;

@@ -14,6 +14,9 @@
 
 namespace automap::search {
 
+// Why a plan's time and memory are the search's estimate alone.
+std::string not_counted_text(const partition::CountedCost& counted);
+
 // opp and adp: the plan, what is split and why the rest is not, and what others come to.
 std::string plan_report(const sharding::ShardingModel& model, const partition::Planned& planned);
 

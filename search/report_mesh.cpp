@@ -47,14 +47,18 @@ std::string mesh_report(const PlannedMesh& planned) {
                     plural(plan.data_axis.shards, "replica") + " of " + plural(plan.model_axis.shards, "device") +
                     " (--mesh data=" + std::to_string(plan.data_axis.shards) +
                     ",model=" + std::to_string(plan.model_axis.shards) + ")\n\n";
-  out += fact("Step time", step_text(planned.price.estimate) + ", against " + format_ms(plan.replicated_step_ms) +
-                               " on one device: " + format_ms(plan.compute_ms) + " compute, " +
+  const bool counted = plan.counted.cost.has_value();
+  out += counted_text(plan.counted);
+  out += fact("Judged by", judged_text(planned.price.estimate, counted) + format_ms(plan.compute_ms) + " compute, " +
                                format_ms(plan.data_collective_ms) + " collectives over the data axis (" +
                                links_text(planned.price.outer_links) + "), " + format_ms(plan.model_collective_ms) +
                                " over the model axis (" + links_text(planned.price.links) + ")" +
-                               hidden_text(planned.price.estimate));
-  out += fact("Memory", format_bytes(plan.memory_bytes) + " per device of " + format_bytes(plan.capacity_bytes) + ": " +
-                            memory_text(planned.price.memory));
+                               hidden_text(planned.price.estimate) + "; " + format_ms(plan.replicated_step_ms) +
+                               " on one device");
+  if (!counted) {
+    out += fact("", format_bytes(plan.memory_bytes) + " per device of " + format_bytes(plan.capacity_bytes) + ": " +
+                        memory_text(planned.price.memory));
+  }
   if (plan.data_axis.shards > 1) {
     out += fact("Data axis", collectives_text(planned.data.model, *planned.data.decided, &planned.price.left_by_own));
     out += fact("", zero_text(planned));

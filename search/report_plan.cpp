@@ -35,25 +35,12 @@ std::string value_text(const PartitionPlan& plan, double value) {
   return value > 0 ? format_ms(value) : value < 0 ? "-" + format_ms(-value) : "0";
 }
 
-// The peak of what an algorithm found: its answer knows what is kept alone.
-double peak_of(const PartitionPlan& plan, const PartitionAnswer& answer) {
-  for (const PartitionAlternative& other : plan.alternatives) {
-    if (other.planner == answer.algorithm) return other.memory_bytes;
-  }
-  return answer.score.memory_bytes;
-}
-
 std::string algorithms_table(const Planned& planned) {
   if (planned.answers.empty()) return "";
   const PartitionPlan& plan = planned.plan;
   const bool count = plan.objective == "count";
-  TextTable table({{"algorithm", Align::kLeft},
-                   {count ? "splits" : "saves"},
-                   {"at most"},
-                   {plan.overlapped_ms ? "added up" : "step"},
-                   {"memory"},
-                   {"took"},
-                   {"", Align::kLeft}});
+  TextTable table(
+      {{"algorithm", Align::kLeft}, {count ? "splits" : "saves"}, {"at most"}, {"took"}, {"", Align::kLeft}});
   for (const PartitionAnswer& answer : planned.answers) {
     std::string says = answer.proven          ? "proven best"
                        : answer.cut_by_time   ? "cut by the budget"
@@ -67,10 +54,9 @@ std::string algorithms_table(const Planned& planned) {
       says += (says.empty() ? "" : "; ") + words + " " +
               (value == std::floor(value) ? format_count(std::llround(value)) : format_number(value));
     }
-    add_wrapped_row(
-        &table, {answer.algorithm, value_text(plan, answer.score.value),
-                 std::isfinite(answer.bound) ? value_text(plan, answer.bound) : "-", format_ms(answer.score.step_ms),
-                 format_bytes(peak_of(plan, answer)), format_ms(answer.seconds * 1e3), says});
+    add_wrapped_row(&table, {answer.algorithm, value_text(plan, answer.score.value),
+                             std::isfinite(answer.bound) ? value_text(plan, answer.bound) : "-",
+                             format_ms(answer.seconds * 1e3), says});
   }
   return "Algorithms (" +
          std::string(count ? "most " + things(plan, 2).substr(2) + " split" : "most time saved per step") + ")\n" +
@@ -78,7 +64,7 @@ std::string algorithms_table(const Planned& planned) {
 }
 
 std::string comparison_table(const PartitionPlan& plan) {
-  TextTable table({{"instead", Align::kLeft}, {"splits"}, {"step"}, {"longer"}, {"memory"}, {"collectives"}});
+  TextTable table({{"instead", Align::kLeft}, {"splits"}, {"longer"}, {"more memory"}, {"collectives"}});
   static const std::pair<const char*, const char*> kSays[] = {
       {"replicate", "nothing split: every device does everything"},
       {"data parallel", "data parallel: the batch split (automap-search adp)"},
@@ -91,13 +77,13 @@ std::string comparison_table(const PartitionPlan& plan) {
     for (const auto& [name, says] : kSays) {
       if (other.planner != name) continue;
       const bool other_tensors = other.planner == "data parallel" || other.planner == "operators";
-      table.add_row({says, other_tensors ? "-" : std::to_string(other.partitioned), format_ms(other.expected_ms()),
-                     change(other.expected_ms(), plan.expected_ms()), format_bytes(other.memory_bytes),
+      table.add_row({says, other_tensors ? "-" : std::to_string(other.partitioned),
+                     change(other.expected_ms(), plan.expected_ms()), change(other.memory_bytes, plan.memory_bytes),
                      other.collective_bytes > 0 ? format_bytes(other.collective_bytes) : "none"});
     }
   }
   if (table.empty()) return "";
-  return "Compared\n" + table.render("  ") + "\n";
+  return "Compared, as the search judges them\n" + table.render("  ") + "\n";
 }
 
 double variable_bytes(const ShardingModel& model) {
@@ -129,6 +115,11 @@ std::string decision_line(const ShardingModel& model, const Propagation& decided
   return out + collectives_text(model, decided, shares);
 }
 
+std::string not_counted_text(const CountedCost& counted) {
+  return "time and memory are the estimate of the search, and not as automap-infer counts a layout" +
+         (counted.why_none.empty() ? std::string() : ": " + printable(counted.why_none));
+}
+
 std::string plan_report(const ShardingModel& model, const Planned& planned) {
   const PartitionPlan& plan = planned.plan;
   const bool count = plan.objective == "count";
@@ -136,12 +127,17 @@ std::string plan_report(const ShardingModel& model, const Planned& planned) {
                     " of " + printable(plan.cluster) + ": " + format_count(plan.partitioned) + " of " +
                     things(plan, static_cast<long long>(plan.decided.size())) + " split\n\n";
   if (!planned.nothing_split.empty()) out += fact("None split", planned.nothing_split);
-  out +=
-      fact("Step time",
-           step_text(planned.estimate) + ", against " + format_ms(plan.replicated_step_ms) +
-               " with nothing split: " + format_ms(plan.compute_ms) + " compute, " + format_ms(plan.collective_ms) +
-               " collectives at " + format_number(planned.links.gbytes_per_s) + " GB/s " +
-               (planned.links.inside_server ? "inside one server" : "between servers") + hidden_text(planned.estimate));
+  const bool counted = plan.counted.cost.has_value();
+  out += counted_text(plan.counted);
+  out += fact("Judged by",
+              judged_text(planned.estimate, counted) + format_ms(plan.compute_ms) + " compute, " +
+                  format_ms(plan.collective_ms) + " collectives at " + format_number(planned.links.gbytes_per_s) +
+                  " GB/s " + (planned.links.inside_server ? "inside one server" : "between servers") +
+                  hidden_text(planned.estimate) + "; " + format_ms(plan.replicated_step_ms) + " with nothing split");
+  if (!counted) {
+    out += fact("", format_bytes(plan.memory_bytes) + " per device of " + format_bytes(plan.capacity_bytes) +
+                        ", against " + format_bytes(planned.unsplit_memory.total) + "; " + memory_text(planned.memory));
+  }
   out += fact("Collectives", collectives_text(model, planned.decided));
   if (plan.kind == "data" && plan.all_reduces >= static_cast<int>(model.variables().size()) && model.step().training) {
     out += fact("", "gradients: one all-reduce per variable (" +
@@ -149,9 +145,6 @@ std::string plan_report(const ShardingModel& model, const Planned& planned) {
                         format_bytes(variable_bytes(model)) +
                         (plan.all_reduce_bytes < 0.99 * variable_bytes(model) ? "; reduced in narrower types)" : ")"));
   }
-  out += fact("Memory", format_bytes(plan.memory_bytes) + " per device of " + format_bytes(plan.capacity_bytes) +
-                            ", against " + format_bytes(planned.unsplit_memory.total) + "; " +
-                            memory_text(planned.memory));
   if (!planned.answers.empty()) {
     std::string best;
     const std::string proven = std::string("proven: of all choices of ") +

@@ -1,6 +1,7 @@
 #include "search/report_tables.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <utility>
@@ -93,6 +94,10 @@ std::string step_text(const PlanEstimate& estimate) {
          (estimate.overlapped_ms ? " (" + format_ms(estimate.step_ms) + " added up)" : "");
 }
 
+std::string judged_text(const PlanEstimate& estimate, bool counted) {
+  return counted && !estimate.overlapped_ms ? "" : step_text(estimate) + ": ";
+}
+
 std::string hidden_text(const PlanEstimate& estimate) {
   if (!estimate.overlapped_ms) return "";
   return ", " + format_ms(estimate.step_ms - *estimate.overlapped_ms) + " of them hidden behind compute" +
@@ -102,6 +107,18 @@ std::string hidden_text(const PlanEstimate& estimate) {
 std::string least_overlapped_text(double bound_ms) {
   return "overlapped: nothing is proven but that no step is shorter than " + format_ms(bound_ms) +
          ", all compute divided and no collectives";
+}
+
+std::string counted_text(const CountedCost& counted) {
+  if (!counted.cost) return fact("Not counted", not_counted_text(counted));
+  const PlanCost& cost = *counted.cost;
+  const bool fits = cost.memory_bytes <= cost.capacity_bytes;
+  return fact("Step time", format_ms(cost.simulated_step_ms) + " for " + plural(cost.micro_batches, "micro-batch") +
+                               " of " + format_count(std::llround(cost.micro_batch_samples)) +
+                               " samples, as automap-infer --layout " + cost.layout + " --micro-batches " +
+                               std::to_string(cost.micro_batches) + " counts it") +
+         fact("Memory", format_bytes(cost.memory_bytes) + " per device of " + format_bytes(cost.capacity_bytes) +
+                            (fits ? "" : "; it does not fit"));
 }
 
 Json price_json(const Price& price, const std::string& cluster) {
@@ -117,13 +134,13 @@ Json price_json(const Price& price, const std::string& cluster) {
 
 std::string price_text(const Price& price, const std::string& cluster) {
   const PlanEstimate& e = price.estimate;
-  std::string out =
-      fact("Step time", step_text(e) + " on " + printable(cluster) + ", against " + format_ms(price.unsplit_ms) +
-                            " with nothing split: " + format_ms(e.compute_ms) + " compute, " +
-                            format_ms(e.collective_ms) + " collectives" + hidden_text(e));
-  return out + fact("Memory", format_bytes(price.memory.total) + " per device of " +
-                                  format_bytes(price.capacity_bytes) + ": " + memory_text(price.memory) +
-                                  (price.memory.total > price.capacity_bytes ? "; it does not fit" : ""));
+  const std::string out =
+      fact("Estimate", step_text(e) + " on " + printable(cluster) + ", as searches judge, against " +
+                           format_ms(price.unsplit_ms) + " with nothing split: " + format_ms(e.compute_ms) +
+                           " compute, " + format_ms(e.collective_ms) + " collectives" + hidden_text(e));
+  return out + fact("", format_bytes(price.memory.total) + " per device of " + format_bytes(price.capacity_bytes) +
+                            ": " + memory_text(price.memory) +
+                            (price.memory.total > price.capacity_bytes ? "; it does not fit" : ""));
 }
 
 std::string split_table(const Planned& planned) {

@@ -22,14 +22,19 @@ std::string collectives_text(const sharding::ShardingModel& model, const shardin
 // "1.2 GiB arguments, 300 MiB temporaries": the parts of a peak.
 std::string memory_text(const partition::PeakMemory& memory);
 
-// Two facts: the step's time and memory on a cluster.
+// Two facts: the step's time and memory as all plans are counted; of what cannot be, why.
+std::string counted_text(const partition::CountedCost& counted);
 // "31.7 ms estimated", and of an overlapped step what it would be added up.
 std::string step_text(const partition::PlanEstimate& estimate);
+// What stands before the parts of an estimate that a search judged by: nothing where another step time is told, and
+// its parts are added up.
+std::string judged_text(const partition::PlanEstimate& estimate, bool counted);
 // ", 6.10 ms of them hidden behind compute"; empty for a step that is added up.
 std::string hidden_text(const partition::PlanEstimate& estimate);
 // What is known of all overlapped steps.
 std::string least_overlapped_text(double bound_ms);
-// `estimate` of automap.applied/1 and automap.explanation/1.
+// What a decision by anyone is estimated to take on a cluster: `estimate` of automap.applied/1 and
+// automap.explanation/1, and for people.
 Json price_json(const partition::Price& price, const std::string& cluster);
 std::string price_text(const partition::Price& price, const std::string& cluster);
 

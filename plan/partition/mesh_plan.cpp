@@ -50,6 +50,7 @@ Json mesh_alternatives_json(const MeshPlan& plan) {
                    {"zero", other.zero},
                    {"fits", other.fits},
                    {"step_ms", other.step_ms},
+                   {"simulated_step_ms", or_null(other.simulated_step_ms)},
                    {"overlapped_ms", or_null(other.overlapped_ms)},
                    {"memory_bytes", whole_bytes(other.memory_bytes)}});
   }
@@ -66,6 +67,7 @@ void read_mesh_alternatives(const JsonObject& reader, const std::string& source,
     read.zero = other.integer_or("zero", 0, 3, 0);
     read.fits = other.flag("fits");
     read.step_ms = other.number_or_zero("step_ms");
+    read.simulated_step_ms = other.number_if_any("simulated_step_ms");
     read.overlapped_ms = other.number_if_any("overlapped_ms");
     read.memory_bytes = other.number_or_zero("memory_bytes");
     plan->alternatives.push_back(read);
@@ -96,27 +98,29 @@ TextTable meshes_table(const MeshPlan& plan, std::size_t most) {
 }
 
 std::string to_json_text(const MeshPlan& plan) {
-  const Json json = {{"schema", pipeline::kPlanSchema},
-                     {"kind", kKind},
-                     {"model", plan.model},
-                     {"cluster", plan.cluster},
-                     {"shards", plan.devices()},
-                     {"mesh", {{"data", plan.data_axis.shards}, {"model", plan.model_axis.shards}}},
-                     {"zero", plan.zero},
-                     {"step_ms", plan.step_ms},
-                     {"compute_ms", plan.compute_ms},
-                     {"data_collective_ms", plan.data_collective_ms},
-                     {"model_collective_ms", plan.model_collective_ms},
-                     {"overlapped_ms", or_null(plan.overlapped_ms)},
-                     {"overlapped_bound_ms", or_null(plan.overlapped_bound_ms)},
-                     {"replicated_step_ms", plan.replicated_step_ms},
-                     {"memory_bytes", whole_bytes(plan.memory_bytes)},
-                     {"capacity_bytes", plan.capacity_bytes > 0 ? Json(whole_bytes(plan.capacity_bytes)) : Json()},
-                     {"planning_ms", plan.planning_ms},
-                     {"axes", {{"data", to_json(plan.data_axis)}, {"model", to_json(plan.model_axis)}}},
-                     {"alternatives", mesh_alternatives_json(plan)},
-                     {"warnings", plan.warnings},
-                     {"provenance", plan.provenance}};
+  Json json = {{"schema", pipeline::kPlanSchema},
+               {"kind", kKind},
+               {"model", plan.model},
+               {"cluster", plan.cluster},
+               {"shards", plan.devices()},
+               {"mesh", {{"data", plan.data_axis.shards}, {"model", plan.model_axis.shards}}},
+               {"zero", plan.zero},
+               {"estimate",
+                {{"step_ms", plan.step_ms},
+                 {"compute_ms", plan.compute_ms},
+                 {"data_collective_ms", plan.data_collective_ms},
+                 {"model_collective_ms", plan.model_collective_ms},
+                 {"overlapped_ms", or_null(plan.overlapped_ms)},
+                 {"overlapped_bound_ms", or_null(plan.overlapped_bound_ms)},
+                 {"replicated_step_ms", plan.replicated_step_ms},
+                 {"memory_bytes", whole_bytes(plan.memory_bytes)},
+                 {"capacity_bytes", plan.capacity_bytes > 0 ? Json(whole_bytes(plan.capacity_bytes)) : Json()}}},
+               {"planning_ms", plan.planning_ms},
+               {"axes", {{"data", to_json(plan.data_axis)}, {"model", to_json(plan.model_axis)}}},
+               {"alternatives", mesh_alternatives_json(plan)},
+               {"warnings", plan.warnings},
+               {"provenance", plan.provenance}};
+  add_cost(plan.counted, &json);
   return json_text(json);
 }
 
@@ -144,15 +148,19 @@ MeshPlan read_mesh_plan(const Json& json, const std::string& source) {
   plan.model = reader.text_or_empty("model");
   plan.cluster = reader.text_or_empty("cluster");
   plan.zero = reader.integer_or("zero", 0, 3, 0);
-  plan.step_ms = reader.number_or_zero("step_ms");
-  plan.compute_ms = reader.number_or_zero("compute_ms");
-  plan.data_collective_ms = reader.number_or_zero("data_collective_ms");
-  plan.model_collective_ms = reader.number_or_zero("model_collective_ms");
-  plan.overlapped_ms = reader.number_if_any("overlapped_ms");
-  plan.overlapped_bound_ms = reader.number_if_any("overlapped_bound_ms");
-  plan.replicated_step_ms = reader.number_or_zero("replicated_step_ms");
-  plan.memory_bytes = reader.number_or_zero("memory_bytes");
-  plan.capacity_bytes = reader.number_or_zero("capacity_bytes");
+  plan.counted = read_cost(reader);
+  // Older files have the estimate's keys beside the others.
+  const bool apart = reader.has("estimate");
+  const JsonObject estimate(apart ? reader.at("estimate") : json, apart ? reader.where("estimate") : source);
+  plan.step_ms = estimate.number_or_zero("step_ms");
+  plan.compute_ms = estimate.number_or_zero("compute_ms");
+  plan.data_collective_ms = estimate.number_or_zero("data_collective_ms");
+  plan.model_collective_ms = estimate.number_or_zero("model_collective_ms");
+  plan.overlapped_ms = estimate.number_if_any("overlapped_ms");
+  plan.overlapped_bound_ms = estimate.number_if_any("overlapped_bound_ms");
+  plan.replicated_step_ms = estimate.number_or_zero("replicated_step_ms");
+  plan.memory_bytes = estimate.number_or_zero("memory_bytes");
+  plan.capacity_bytes = estimate.number_or_zero("capacity_bytes");
   plan.planning_ms = reader.number_or_zero("planning_ms");
   if (reader.has("alternatives")) read_mesh_alternatives(reader, source, &plan);
   if (reader.has("warnings")) plan.warnings = reader.texts("warnings");

@@ -18,10 +18,12 @@ namespace automap::partition {
 struct MeshAlternative {
   int data = 1, model = 1, zero = 0;
   bool fits = true;
+  // By the one cost, and then with a simulated step; else as the search estimates it.
   double step_ms = 0, memory_bytes = 0;
-  std::optional<double> overlapped_ms;  // as the plan's
+  std::optional<double> simulated_step_ms;
+  std::optional<double> overlapped_ms;  // of an estimate, as the plan's
 
-  double expected_ms() const { return overlapped_ms.value_or(step_ms); }
+  double expected_ms() const { return simulated_step_ms ? *simulated_step_ms : overlapped_ms.value_or(step_ms); }
 };
 
 struct MeshPlan {
@@ -29,6 +31,7 @@ struct MeshPlan {
   PartitionPlan data_axis;   // kind "data"; its shards are the axis's devices
   PartitionPlan model_axis;  // kind "operator"
   int zero = 0;              // 0, 2, 3
+  CountedCost counted;       // what it takes; what follows is the estimate that the search judged by
   double step_ms = 0, compute_ms = 0, data_collective_ms = 0, model_collective_ms = 0;
   double memory_bytes = 0, capacity_bytes = 0, planning_ms = 0;
   double replicated_step_ms = 0;  // nothing split

@@ -12,6 +12,7 @@
 #include "plan/partition/partition_cost.h"
 #include "plan/partition/products.h"
 #include "plan/partition/resharding.h"
+#include "plan/partition/widths.h"
 
 namespace automap::partition {
 namespace {
@@ -22,8 +23,6 @@ using sharding::TensorDim;
 using sharding::TensorState;
 using sharding::TensorStateKind;
 
-// What storing in parts must save of the step where everything fits without.
-constexpr double kWorthStoring = 0.01;
 // What splitting experts must save of the step of a data axis, and how long they are looked for (about 1 s).
 constexpr double kWorthExchanging = 0.01;
 constexpr std::int64_t kExpertUnits = 2'000'000'000;
@@ -75,7 +74,7 @@ class MeshPlanning {
                   "the data axis cannot split the batch" + (batch_.note.empty() ? "" : ": " + batch_.note),
                   "give --mesh another number of devices for data");
     }
-    if (has_experts) split_experts(&model);
+    if (has_experts) out->experts_apart = split_experts(&model);
     for (const sharding::GroupId group : batch_.groups) batch_dims_.push_back(model.linkage().inputs(group)[0]);
   }
 
@@ -89,8 +88,8 @@ class MeshPlanning {
   }
 
   // Experts over the devices of the data axis, and tokens exchanged, where that is quicker than every expert
-  // everywhere.
-  void split_experts(ShardingModel* model) {
+  // everywhere; whether it is.
+  bool split_experts(ShardingModel* model) {
     const PartitionCost cost(*model, device_, cluster_, nullptr, request_.model);
     const auto step_ms = [&](const std::vector<sharding::GroupId>& groups) {
       return estimate_step(cost, decide(*model, groups), request_.operators.overlap).expected_ms();
@@ -122,10 +121,11 @@ class MeshPlanning {
                                 " of experts, to which tokens go from all of its devices"
                           : "the data axis splits no experts: tokens are gathered, and all of its devices compute the "
                             "experts of all of them, where that is shorter than adding up the experts' gradients";
-        return;
+        return true;
       }
     }
     model->relink(request_.data, batch_.gathers);
+    return false;
   }
 
   void store(PlannedMesh* out, const std::vector<TakenDim>& taken) {
@@ -144,6 +144,12 @@ class MeshPlanning {
   }
 
   void split_operators(PlannedMesh* out) {
+    if (request_.model > 1 && request_.operators_alone) {
+      out->operators = make_plan(&out->model.model, device_, servers_of(cluster_, device_.name),
+                                 as_width_request(request_.operators));
+      out->model.decided = out->operators->decided;
+      return;
+    }
     if (request_.model > 1) {
       PlanningRequest request = request_.operators;
       const DecidedAxis outer{&out->data.model, &*out->data.decided};
@@ -357,7 +363,8 @@ int widest_server(const machine::Cluster& cluster) {
   return widest;
 }
 
-// Meshes that the cluster has a place for and whose data axis may divide the batch; those of most devices first.
+}  // namespace
+
 std::vector<std::pair<int, int>> meshes_of(const ShardingModel& model, const machine::Cluster& cluster) {
   const int widest = widest_server(cluster);
   const std::int64_t batch = batch_of(model);
@@ -372,8 +379,6 @@ std::vector<std::pair<int, int>> meshes_of(const ShardingModel& model, const mac
                    [](const auto& a, const auto& b) { return a.first * a.second > b.first * b.second; });
   return out;
 }
-
-}  // namespace
 
 std::int64_t most_devices(const ShardingModel& model, const machine::Cluster& cluster) {
   return batch_of(model) * widest_server(cluster);

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/machine/cluster.h"
@@ -24,10 +25,16 @@
 
 namespace automap::partition {
 
+// What storing in parts must save of the step where everything fits without.
+constexpr double kWorthStoring = 0.01;
+
 struct MeshRequest {
   int data = 1, model = 1;    // devices of the axes
   std::optional<Zero> zero;   // none: the fastest that fits
   PlanningRequest operators;  // of the model axis; memory limits are those of a device
+  // The model axis is partitioned as a replica of so many devices is wherever one is counted (widths.h), without a look
+  // at the data axis and at memory.
+  bool operators_alone = false;
 };
 
 // One axis, decided.
@@ -42,6 +49,8 @@ struct PlannedMesh {
   std::optional<Planned> operators;  // of the model axis, when that has several devices
   StoredParts stored;
   Price price;
+  // The data axis splits more than the batch (experts): its devices are no replicas as a layout has them.
+  bool experts_apart = false;
 };
 
 // Throws Error(kUsage) for a mesh that the cluster has no place
@@ -55,6 +64,10 @@ PlannedMesh make_mesh_plan(const sharding::ShardingModel& model, const machine::
 // compute and never spoke are left out; the others become alternatives.
 PlannedMesh best_mesh_plan(const sharding::ShardingModel& model, const machine::DeviceModel& device,
                            const machine::Cluster& cluster, const MeshRequest& request);
+
+// Meshes that the cluster has a place for and whose data axis may divide the batch, those of most devices first: data,
+// model.
+std::vector<std::pair<int, int>> meshes_of(const sharding::ShardingModel& model, const machine::Cluster& cluster);
 
 // No mesh over servers like the cluster's has more: an example per replica, and replicas as wide as a server.
 std::int64_t most_devices(const sharding::ShardingModel& model, const machine::Cluster& cluster);

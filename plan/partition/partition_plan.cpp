@@ -327,11 +327,6 @@ std::vector<PlanTensor> decided_tensors(const PartitionPlan& plan) {
   return out;
 }
 
-std::string to_json_text(const PartitionPlan& plan) {
-  // Names come from the input and may hold any bytes.
-  return json_text(to_json(plan));
-}
-
 std::string decision_json_text(const PartitionPlan& plan) {
   const Json all = to_json(plan);
   Json out = Json::object();
@@ -379,7 +374,6 @@ Json to_json(const PartitionPlan& plan) {
                       {"collective_ms", group.collective_ms},
                       {"saved_bytes", whole_bytes(group.saved_bytes)}});
   }
-  const double bound_ms = lower_bound_ms(plan);
   Json out = {{"schema", pipeline::kPlanSchema},
               {"kind", plan.kind},
               {"model", plan.model},
@@ -393,16 +387,6 @@ Json to_json(const PartitionPlan& plan) {
               {"value", plan.value},
               {"bound", std::isfinite(plan.bound) ? Json(plan.bound) : Json()},
               {"proven", plan.proven},
-              {"step_ms", plan.step_ms},
-              {"compute_ms", plan.compute_ms},
-              {"collective_ms", plan.collective_ms},
-              {"overlapped_ms", or_null(plan.overlapped_ms)},
-              {"overlapped_bound_ms", or_null(plan.overlapped_bound_ms)},
-              {"replicated_step_ms", plan.replicated_step_ms},
-              {"lower_bound_ms", bound_ms > 0 ? Json(bound_ms) : Json()},
-              {"gap", bound_ms > 0 ? Json(std::max(0.0, plan.step_ms / bound_ms - 1)) : Json()},
-              {"memory_bytes", whole_bytes(plan.memory_bytes)},
-              {"capacity_bytes", plan.capacity_bytes > 0 ? Json(whole_bytes(plan.capacity_bytes)) : Json()},
               {"planning_ms", plan.planning_ms},
               {"cut_by_time", plan.cut_by_time},
               {"all_reduces", plan.all_reduces},
@@ -426,6 +410,23 @@ Json to_json(const PartitionPlan& plan) {
     out["permute_bytes"] = whole_bytes(plan.permute_bytes);
   }
   return out;
+}
+
+std::string to_json_text(const PartitionPlan& plan) {
+  Json out = to_json(plan);
+  add_cost(plan.counted, &out);
+  const double bound_ms = lower_bound_ms(plan);
+  out["estimate"] = {{"step_ms", plan.step_ms},
+                     {"compute_ms", plan.compute_ms},
+                     {"collective_ms", plan.collective_ms},
+                     {"overlapped_ms", or_null(plan.overlapped_ms)},
+                     {"overlapped_bound_ms", or_null(plan.overlapped_bound_ms)},
+                     {"replicated_step_ms", plan.replicated_step_ms},
+                     {"lower_bound_ms", bound_ms > 0 ? Json(bound_ms) : Json()},
+                     {"gap", bound_ms > 0 ? Json(std::max(0.0, plan.step_ms / bound_ms - 1)) : Json()},
+                     {"memory_bytes", whole_bytes(plan.memory_bytes)},
+                     {"capacity_bytes", plan.capacity_bytes > 0 ? Json(whole_bytes(plan.capacity_bytes)) : Json()}};
+  return json_text(out);
 }
 
 PartitionPlan parse_partition_plan(std::string_view json_text, const std::string& source) {
@@ -479,14 +480,18 @@ PartitionPlan read_partition_plan(const Json& json, const std::string& source) {
   plan.bound = reader.has("bound") ? reader.number("bound") : HUGE_VAL;
   plan.proven = reader.flag("proven");
   plan.cut_by_time = reader.flag("cut_by_time");
-  plan.step_ms = reader.number_or_zero("step_ms");
-  plan.compute_ms = reader.number_or_zero("compute_ms");
-  plan.collective_ms = reader.number_or_zero("collective_ms");
-  plan.overlapped_ms = reader.number_if_any("overlapped_ms");
-  plan.overlapped_bound_ms = reader.number_if_any("overlapped_bound_ms");
-  plan.replicated_step_ms = reader.number_or_zero("replicated_step_ms");
-  plan.memory_bytes = reader.number_or_zero("memory_bytes");
-  plan.capacity_bytes = reader.number_or_zero("capacity_bytes");
+  plan.counted = read_cost(reader);
+  // Older files have the estimate's keys beside the others.
+  const bool apart = reader.has("estimate");
+  const PlanObject estimate(apart ? reader.at("estimate") : json, apart ? reader.where("estimate") : source);
+  plan.step_ms = estimate.number_or_zero("step_ms");
+  plan.compute_ms = estimate.number_or_zero("compute_ms");
+  plan.collective_ms = estimate.number_or_zero("collective_ms");
+  plan.overlapped_ms = estimate.number_if_any("overlapped_ms");
+  plan.overlapped_bound_ms = estimate.number_if_any("overlapped_bound_ms");
+  plan.replicated_step_ms = estimate.number_or_zero("replicated_step_ms");
+  plan.memory_bytes = estimate.number_or_zero("memory_bytes");
+  plan.capacity_bytes = estimate.number_or_zero("capacity_bytes");
   plan.planning_ms = reader.number_or_zero("planning_ms");
   plan.all_reduces = reader.integer_or("all_reduces", 0, kMany, 0);
   plan.partial_sums = reader.integer_or("partial_sums", 0, kMany, 0);

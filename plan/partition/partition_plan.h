@@ -15,6 +15,7 @@
 #include "common/sharding/collectives.h"
 #include "common/sharding/model.h"
 #include "common/sharding/propagation.h"
+#include "plan/partition/plan_cost.h"
 
 namespace automap::partition {
 
@@ -89,6 +90,7 @@ struct PartitionPlan {
   int partitioned = 0;               // of those, how many are split
   double value = 0, bound = 0;       // of the objective; bound: nothing is better
   bool proven = false, cut_by_time = false;
+  CountedCost counted;  // what it takes; what follows is the estimate that the search judged by
   double step_ms = 0, compute_ms = 0, collective_ms = 0, memory_bytes = 0, capacity_bytes = 0, planning_ms = 0;
   double replicated_step_ms = 0;  // nothing split
   // With --overlap: the step with collectives beside compute, which step_ms adds up; and what no decision goes below.
@@ -127,6 +129,7 @@ std::vector<PlanTensor> decided_tensors(const PartitionPlan& plan);
 
 // A tensor stands in `partition` under its name, or under its HLO name when several inputs share the name.
 std::string to_json_text(const PartitionPlan& plan);
+// Without what it takes and the estimate, which an axis of a mesh has none of its own of.
 Json to_json(const PartitionPlan& plan);
 // Only what decides it: schema, kind, shards, sums, partition and gathers. A plan by itself.
 std::string decision_json_text(const PartitionPlan& plan);

@@ -650,8 +650,8 @@ class Planning {
     cut_by_time_ = cut_by_time_ || fewer.cut_by_time;
     if (fewer.devices == 0 || fewer.step_ms > step_ms * (1 - kWorthSaying)) return;
     warnings_.push_back(std::to_string(fewer.devices) + " of the devices are estimated " +
-                        format_number(std::round(10 * step_ms / fewer.step_ms) / 10) + "x faster (" +
-                        format_ms(fewer.step_ms) + "): --shards " + std::to_string(fewer.devices));
+                        format_number(std::round(10 * step_ms / fewer.step_ms) / 10) + "x faster: --shards " +
+                        std::to_string(fewer.devices));
   }
 
   // As many tensors as the batch splits can often be split along something else (a sequence); data parallelism means

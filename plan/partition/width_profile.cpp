@@ -25,25 +25,33 @@ std::string sentence(const PartitionPlan& plan, int width, bool sequence_paralle
          std::to_string(width) + (sequence_parallel ? "" : " --sequence-parallel off") + ")";
 }
 
+void round_columns(std::vector<pipeline::DeviceTimes>* of_devices) {
+  for (pipeline::DeviceTimes& times : *of_devices) {
+    for (auto* table : {&times.forward_ms, &times.backward_ms}) {
+      for (std::vector<double>& row : *table) {
+        for (double& ms : row) ms = static_cast<float>(ms);
+      }
+    }
+  }
+}
+
 }  // namespace
 
-profile::ModelProfile profile_with_widths(const hlo::HloModule& module, const std::string& source,
-                                          profile::ProfileRequest request,
-                                          const std::vector<machine::DeviceModel>& devices,
-                                          const machine::Cluster& cluster, const std::vector<int>& widths,
-                                          bool sequence_parallel, std::string* why_none) {
+void round_times(pipeline::Profile* profile) {
+  round_columns(&profile->times);
+  for (pipeline::WidthColumns& width : profile->widths) round_columns(&width.times);
+}
+
+profile::ModelProfile profile_with_partitions(const hlo::HloModule& module, const std::string& source,
+                                              profile::ProfileRequest request,
+                                              const std::vector<machine::DeviceModel>& devices,
+                                              const machine::Cluster& cluster, std::vector<WidthPlan> widths,
+                                              bool sequence_parallel) {
   std::map<int, PartitionPlan> partitions;
   request.widths.clear();
-  why_none->clear();
-  if (!widths.empty()) {
-    std::vector<graph::VariableRequest> variables;
-    if (!request.variables.empty()) variables = graph::load_variable_list(request.variables);
-    for (WidthPlan& found : plan_widths(module.graph, request.variables.empty() ? nullptr : &variables, devices,
-                                        cluster, widths, sequence_parallel, why_none)) {
-      partitions.emplace(found.parts.width, std::move(found.plan));
-      request.widths.push_back(std::move(found.parts));
-    }
-    if (!request.widths.empty()) why_none->clear();
+  for (WidthPlan& found : widths) {
+    partitions.emplace(found.parts.width, std::move(found.plan));
+    request.widths.push_back(std::move(found.parts));
   }
   profile::ModelProfile model = profile::profile_module(module, source, request, devices);
   for (pipeline::WidthColumns& columns : model.profile.widths) {
@@ -53,6 +61,24 @@ profile::ModelProfile profile_with_widths(const hlo::HloModule& module, const st
     columns.servers = cluster.name;
   }
   return model;
+}
+
+profile::ModelProfile profile_with_widths(const hlo::HloModule& module, const std::string& source,
+                                          profile::ProfileRequest request,
+                                          const std::vector<machine::DeviceModel>& devices,
+                                          const machine::Cluster& cluster, const std::vector<int>& widths,
+                                          bool sequence_parallel, std::string* why_none) {
+  std::vector<WidthPlan> found;
+  why_none->clear();
+  if (!widths.empty()) {
+    std::vector<graph::VariableRequest> variables;
+    if (!request.variables.empty()) variables = graph::load_variable_list(request.variables);
+    found = plan_widths(module.graph, request.variables.empty() ? nullptr : &variables, devices, cluster, widths,
+                        sequence_parallel, why_none);
+    if (!found.empty()) why_none->clear();
+  }
+  return profile_with_partitions(module, source, std::move(request), devices, cluster, std::move(found),
+                                 sequence_parallel);
 }
 
 }  // namespace automap::partition

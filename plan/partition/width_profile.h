@@ -6,6 +6,7 @@
 
 #include "common/machine/cluster.h"
 #include "common/machine/device.h"
+#include "plan/partition/widths.h"
 #include "profile/profile_hlo.h"
 
 namespace automap::partition {
@@ -18,5 +19,14 @@ profile::ModelProfile profile_with_widths(const hlo::HloModule& module, const st
                                           const std::vector<machine::DeviceModel>& devices,
                                           const machine::Cluster& cluster, const std::vector<int>& widths,
                                           bool sequence_parallel, std::string* why_none);
+// The same with the columns of partitions that were found.
+profile::ModelProfile profile_with_partitions(const hlo::HloModule& module, const std::string& source,
+                                              profile::ProfileRequest request,
+                                              const std::vector<machine::DeviceModel>& devices,
+                                              const machine::Cluster& cluster, std::vector<WidthPlan> widths,
+                                              bool sequence_parallel);
+
+// Times as a profile file keeps them, so that a model and its profile give the same plan.
+void round_times(pipeline::Profile* profile);
 
 }  // namespace automap::partition

@@ -19,17 +19,6 @@ using graph::InstructionId;
 using graph::kNone;
 using graph::NodeId;
 
-// A moment for each width: plans come from what is proven quickly.
-constexpr std::int64_t kWidthUnits = 1'000'000'000;
-
-// The servers of one type of device; all, where none has it.
-machine::Cluster servers_of(const machine::Cluster& cluster, const std::string& device) {
-  machine::Cluster out = cluster;
-  const auto is_other = [&](const machine::ServerGroup& servers) { return servers.device != device; };
-  out.servers.erase(std::remove_if(out.servers.begin(), out.servers.end(), is_other), out.servers.end());
-  return out.servers.empty() ? cluster : out;
-}
-
 // What is left of what splitting can divide of every instruction's time: of what stands for others (a loop) as much as
 // of these together.
 std::vector<double> op_shares(const sharding::ShardingModel& model, const PartitionCost& cost,
@@ -96,6 +85,47 @@ std::vector<profile::WidthParts::Collective> collectives_of(const PartitionCost&
 
 }  // namespace
 
+machine::Cluster servers_of(const machine::Cluster& cluster, const std::string& device) {
+  machine::Cluster out = cluster;
+  const auto is_other = [&](const machine::ServerGroup& servers) { return servers.device != device; };
+  out.servers.erase(std::remove_if(out.servers.begin(), out.servers.end(), is_other), out.servers.end());
+  return out.servers.empty() ? cluster : out;
+}
+
+PlanningRequest as_width_request(PlanningRequest asked) {
+  asked.fit_device = false;
+  asked.memory_limit_bytes = 0;
+  asked.other = nullptr;
+  asked.outer = nullptr;
+  return asked;
+}
+
+PlanningRequest width_request(bool sequence_parallel) {
+  PlanningRequest request;
+  request.reshard = true;
+  request.sequence_parallel = sequence_parallel;
+  request.compare = false;
+  return as_width_request(std::move(request));
+}
+
+profile::WidthParts width_parts(const sharding::ShardingModel& model, const sharding::Propagation& decided,
+                                const std::vector<machine::DeviceModel>& devices, const machine::Cluster& cluster) {
+  const std::vector<NodeId> units = units_of(model);
+  profile::WidthParts out;
+  out.width = model.linkage().shards();
+  for (const machine::DeviceModel& device : devices) {
+    const PartitionCost cost(model, device, servers_of(cluster, device.name));
+    const PartitionCost::StepParts parts = cost.parts(decided);
+    if (out.op_share.empty()) {
+      out.op_share = op_shares(model, cost, decided, parts, units);
+      out.tensor_share = by_step_node(model, cost.as_other(decided).shares.held, 1);
+      out.copy_share = by_step_node(model, copy_shares(model, cost, parts), 0);
+    }
+    out.collectives.push_back(collectives_of(cost, parts, units));
+  }
+  return out;
+}
+
 std::vector<WidthPlan> plan_widths(const graph::Graph& graph, const std::vector<graph::VariableRequest>* variables,
                                    const std::vector<machine::DeviceModel>& devices, const machine::Cluster& cluster,
                                    const std::vector<int>& widths, bool sequence_parallel, std::string* why_none) {
@@ -105,34 +135,16 @@ std::vector<WidthPlan> plan_widths(const graph::Graph& graph, const std::vector<
   options.shards = widths.front();
   options.variables = variables;
   const sharding::ShardingModel whole = sharding::ShardingModel::build(graph, options);
-  const std::vector<NodeId> units = units_of(whole);
   for (const int width : widths) {
     sharding::ShardingModel model = whole.another_axis(width);
-    PlanningRequest request;
-    request.reshard = true;
-    request.sequence_parallel = sequence_parallel;
-    request.compare = false;
-    request.search.limits.units = kWidthUnits;
     try {
-      const Planned planned = make_plan(&model, devices.front(), servers_of(cluster, devices.front().name), request);
+      const Planned planned = make_plan(&model, devices.front(), servers_of(cluster, devices.front().name),
+                                        width_request(sequence_parallel));
       if (planned.plan.partitioned == 0) {
         if (why_none != nullptr) *why_none = planned.nothing_split;
         continue;
       }
-      WidthPlan found;
-      found.plan = planned.plan;
-      found.parts.width = width;
-      for (const machine::DeviceModel& device : devices) {
-        const PartitionCost cost(model, device, servers_of(cluster, device.name));
-        const PartitionCost::StepParts parts = cost.parts(planned.decided);
-        if (found.parts.op_share.empty()) {
-          found.parts.op_share = op_shares(model, cost, planned.decided, parts, units);
-          found.parts.tensor_share = by_step_node(model, cost.as_other(planned.decided).shares.held, 1);
-          found.parts.copy_share = by_step_node(model, copy_shares(model, cost, parts), 0);
-        }
-        found.parts.collectives.push_back(collectives_of(cost, parts, units));
-      }
-      out.push_back(std::move(found));
+      out.push_back({planned.plan, width_parts(model, planned.decided, devices, cluster)});
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::kData && e.kind() != ErrorKind::kInfeasible) throw;
       if (why_none != nullptr) *why_none = e.what();

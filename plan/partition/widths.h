@@ -3,12 +3,16 @@
 // width.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "common/graph/variables.h"
 #include "common/machine/cluster.h"
 #include "common/machine/device.h"
+#include "common/sharding/model.h"
+#include "common/sharding/propagation.h"
 #include "plan/partition/partition_plan.h"
+#include "plan/partition/planner.h"
 #include "profile/width_parts.h"
 
 namespace automap::partition {
@@ -17,6 +21,21 @@ struct WidthPlan {
   PartitionPlan plan;  // over the width's devices; without model, cluster, planning_ms, provenance
   profile::WidthParts parts;
 };
+
+// What is asked about a width: the quickest partition of the replica alone, whatever memory there is, as much searched
+// for as automap-search opp does when nobody says. What a mesh's data axis leaves is no part of the question, since the
+// columns of a width stand for any number of replicas and samples.
+PlanningRequest width_request(bool sequence_parallel);
+// `asked` about the variables, with as much of a width's question as a width can have.
+PlanningRequest as_width_request(PlanningRequest asked);
+
+// What `decided` leaves of every position; `model` is split over the width's devices. `devices` and `cluster` as
+// plan_widths.
+profile::WidthParts width_parts(const sharding::ShardingModel& model, const sharding::Propagation& decided,
+                                const std::vector<machine::DeviceModel>& devices, const machine::Cluster& cluster);
+
+// The servers of the type that partitions of widths are found on: all, where none has the device.
+machine::Cluster servers_of(const machine::Cluster& cluster, const std::string& device);
 
 // For each of `widths` that splits something. `devices` as ProfilerOptions::devices: the partition is found for the
 // first, its collectives are those between devices of each. `sequence_parallel`: PlanningRequest's. `variables` may be

@@ -221,7 +221,7 @@ class Inspect(unittest.TestCase):
         for axis in ("data", "model"):
             self.assertEqual(d["axes"][axis]["partition"], plan["axes"][axis]["partition"])
             self.assertEqual(d["axes"][axis]["shards"], plan["mesh"][axis])
-        self.assertEqual((d["capacity_bytes"], d["alternatives"]), (None, []))
+        self.assertEqual((d["capacity_bytes"], d["step_ms"], d["alternatives"]), (None, None, []))
         out = run(path).stdout.decode()
         for word in ("mesh plan for 8 devices", "data 4, model 2", "2 devices, 1 of 2 variables split"):
             self.assertIn(word, out)
@@ -239,9 +239,11 @@ class Inspect(unittest.TestCase):
                                "-o", path], capture_output=True, timeout=600, cwd=SOURCE)
         self.assertEqual(done.returncode, 0, done.stderr)
         plan, d = json.loads(path.read_text()), self.document(path)
-        for key in ("model", "cluster", "shards", "mesh", "zero", "step_ms", "compute_ms", "data_collective_ms", "model_collective_ms",
-                    "replicated_step_ms", "memory_bytes", "capacity_bytes", "alternatives"):
+        for key in ("model", "cluster", "shards", "mesh", "zero", "layout", "micro_batches", "micro_batch_samples", "step_ms",
+                    "simulated_step_ms", "memory_bytes", "capacity_bytes", "not_counted", "alternatives"):
             self.assertEqual(d[key], plan[key], key)
+        for key in ("step_ms", "compute_ms", "data_collective_ms", "model_collective_ms", "replicated_step_ms", "memory_bytes"):
+            self.assertEqual(d["estimate"][key], plan["estimate"][key], key)
         for axis in ("data", "model"):
             for key in ("partition", "partitioned", "all_reduces", "partial_sums", "all_gathers", "all_gather_bytes"):
                 self.assertEqual(d["axes"][axis][key], plan["axes"][axis][key], key)

@@ -102,8 +102,33 @@ TEST(PartitionPlan, ReadsBackWhatItWrote) {
   const auto json = Json::parse(text);
   EXPECT_EQ(json["partition"], Json::parse(R"({"params['a']": 1, "params['b']": -1})"));
   // 3.5 of at most 4 ms saved of 10: no plan is below 6.
-  EXPECT_EQ(json["lower_bound_ms"], 6);
-  EXPECT_DOUBLE_EQ(json["gap"].get<double>(), 6.5 / 6 - 1);
+  EXPECT_EQ(json["estimate"]["lower_bound_ms"], 6);
+  EXPECT_DOUBLE_EQ(json["estimate"]["gap"].get<double>(), 6.5 / 6 - 1);
+}
+
+TEST(PartitionPlan, WhatItTakesIsReadBack) {
+  PartitionPlan plan = full_plan();
+  plan.counted.cost = PlanCost{"dp=1,pp=1,tp=8,micro-batch-size=4", 4, 2, 6.25, 6.5, 3000, 4000};
+  const std::string text = to_json_text(plan);
+  const PartitionPlan again = parse_partition_plan(text, "x.json");
+  EXPECT_EQ(to_json_text(again), text);
+  ASSERT_TRUE(again.counted.cost);
+  EXPECT_EQ(again.counted.cost->simulated_step_ms, 6.5);
+  EXPECT_EQ(again.memory_bytes, plan.memory_bytes);  // of the estimate
+  plan.counted = {std::nullopt, "no layout"};
+  EXPECT_EQ(parse_partition_plan(to_json_text(plan), "x.json").counted.why_none, "no layout");
+}
+
+// Files of before have the keys of the estimate at the top.
+TEST(PartitionPlan, OlderFilesHaveTheirEstimate) {
+  Json json = Json::parse(to_json_text(full_plan()));
+  const Json estimate = json["estimate"];
+  json.erase("estimate");
+  for (const auto& [key, value] : estimate.items()) json[key] = value;
+  const PartitionPlan again = parse_partition_plan(json.dump(), "x.json");
+  EXPECT_EQ(again.step_ms, full_plan().step_ms);
+  EXPECT_EQ(again.overlapped_ms, full_plan().overlapped_ms);
+  EXPECT_FALSE(again.counted.cost);
 }
 
 TEST(PartitionPlan, UnknownBoundsAreNull) {
@@ -111,14 +136,14 @@ TEST(PartitionPlan, UnknownBoundsAreNull) {
   plan.bound = HUGE_VAL;
   auto json = Json::parse(to_json_text(plan));
   EXPECT_TRUE(json["bound"].is_null());
-  EXPECT_TRUE(json["lower_bound_ms"].is_null());
+  EXPECT_TRUE(json["estimate"]["lower_bound_ms"].is_null());
   EXPECT_TRUE(std::isinf(parse_partition_plan(json.dump(), "x").bound));
   // A count bounds no time.
   plan.bound = 2;
   plan.objective = "count";
   json = Json::parse(to_json_text(plan));
   EXPECT_EQ(json["bound"], 2);
-  EXPECT_TRUE(json["lower_bound_ms"].is_null());
+  EXPECT_TRUE(json["estimate"]["lower_bound_ms"].is_null());
 }
 
 TEST(PartitionPlan, InputsThatShareANameGoByTheirParameter) {
@@ -187,7 +212,12 @@ TEST(PartitionPlan, WrongValuesAreNamed) {
   EXPECT_THAT(complaint([](J& j) { j["partitioned"] = 2; }), HasSubstr("found 2, but partition has 1"));
   EXPECT_THAT(complaint([](J& j) { j["objective"] = "best"; }), HasSubstr("expected \"count\" or \"time\""));
   EXPECT_THAT(complaint([](J& j) { j["inputs"][1].erase("dim"); }), HasSubstr("input 1: missing key \"dim\""));
-  EXPECT_THAT(complaint([](J& j) { j["step_ms"] = -1; }), HasSubstr("step_ms: found -1"));
+  EXPECT_THAT(complaint([](J& j) { j["estimate"]["step_ms"] = -1; }), HasSubstr("estimate: step_ms: found -1"));
+  EXPECT_THAT(complaint([](J& j) {
+                j["layout"] = "dp=2";
+                j["step_ms"] = -1;
+              }),
+              HasSubstr("step_ms: found -1"));
   EXPECT_THAT(complaint([](J& j) { j["collectives"][0]["bytes"] = "many"; }), HasSubstr("collectives: bytes"));
   EXPECT_THAT(complaint([](J& j) { j["collectives"][0]["sources"][0]["bytes"] = -1; }),
               HasSubstr("collectives: sources: bytes"));

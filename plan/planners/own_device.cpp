@@ -1,4 +1,4 @@
-#include "infer/own_device.h"
+#include "plan/planners/own_device.h"
 
 #include <algorithm>
 #include <optional>
@@ -9,7 +9,7 @@
 #include "common/base/join.h"
 #include "common/base/printable.h"
 
-namespace automap::infer {
+namespace automap::planners {
 
 void set_device(const machine::DeviceModel& device, machine::Cluster* cluster) {
   std::set<std::string> types;
@@ -35,4 +35,4 @@ void set_device(const machine::DeviceModel& device, machine::Cluster* cluster) {
   cluster->devices = {{device.name, type}};
 }
 
-}  // namespace automap::infer
+}  // namespace automap::planners

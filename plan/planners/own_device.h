@@ -4,7 +4,7 @@
 #include "common/machine/cluster.h"
 #include "common/machine/device.h"
 
-namespace automap::infer {
+namespace automap::planners {
 
 // A device that is in no table (a file's, measured with automap-profile --calibrate, say) stands for the cluster's
 // devices, its memory included, when they are all of one type that a table knows: their times are estimated on it.
@@ -13,4 +13,4 @@ namespace automap::infer {
 // cluster's own, or a cluster of several known types.
 void set_device(const machine::DeviceModel& device, machine::Cluster* cluster);
 
-}  // namespace automap::infer
+}  // namespace automap::planners

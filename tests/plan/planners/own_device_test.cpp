@@ -1,11 +1,11 @@
-#include "infer/own_device.h"
+#include "plan/planners/own_device.h"
 
 #include <gtest/gtest.h>
 
 #include "common/base/error.h"
 #include "plan/planners/believable.h"
 
-namespace automap::infer {
+namespace automap::planners {
 namespace {
 
 machine::DeviceModel mine() {
@@ -71,4 +71,4 @@ TEST(Believable, AnOwnDeviceSaysWhatItAssumes) {
 }
 
 }  // namespace
-}  // namespace automap::infer
+}  // namespace automap::planners
