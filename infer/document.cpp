@@ -64,6 +64,8 @@ PlanDocument described(const Question& question, const pipeline::PlacedPlan& pla
   document.estimates = estimates_of(question, input, own);
   document.warnings = input.notices;
   warn_of_linear_times(question, placed, &document);
+  const std::string no_layers = no_layers_text(*question.framework, question.profile());
+  if (!no_layers.empty()) document.warnings.push_back(no_layers);
   return document;
 }
 
@@ -192,8 +194,6 @@ PlanDocument document_of(const Question& question, const Answer& answer, const P
                                     ? "stopped by a signal: this is the best plan found so far"
                                     : "the time limit ended the search; a longer --time-limit may find a shorter step");
   }
-  const std::string no_layers = no_layers_text(*question.framework, question.profile());
-  if (!no_layers.empty()) document.warnings.push_back(no_layers);
   warn_of_memory(question.options, &document);
   list_kinds(question, answer, &document);
   if (!answer.why_fewer.empty()) {

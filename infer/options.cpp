@@ -470,6 +470,11 @@ const planners::Framework& framework_asked(const OptionTable& table, const Infer
     refuse("schedule", "such schedule");
   }
   if (options.replicas == "fractional") refuse("replicas", "parts of samples");
+  if (options.planner == "online") {
+    throw Error(ErrorKind::kUsage,
+                std::string("--planner online learns on one problem; --for ") + framework.name + " asks about several",
+                "drop one of them");
+  }
   if (typed("chunks") && options.chunks != "auto" && options.chunks != "1" && !framework.chunks) {
     refuse("chunks", "interleaved 1F1B");
   }

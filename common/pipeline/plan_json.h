@@ -128,7 +128,7 @@ struct PlanCorner {
   double samples_per_s = 0;
   double tflops = 0, peak_share = 0;  // per device; 0: not known
   std::string why;                    // what limits it
-  std::string left_out;               // why it is not the plan, where it is shorter; else empty
+  std::string left_out;               // why it is not the plan: it is shorter, or no plan has its schedule yet
   // Of schedules of even groups: the instructions behind which the model is cut into parts, part p for group
   // p mod stages.
   std::vector<int> chunk_cuts;

@@ -84,12 +84,12 @@ bool take(const Question& question, Candidate& one, Answer* out) {
 // A plan that was asked for may be shorter than what the look at its width found; the plan's own row is the plan.
 void note_widths(const Question& question, const Candidate& one, Answer* out) {
   const Candidate& plan = out->one_width;
-  const bool asked = one.found() && one.of_one_width() && !one.even && out->notes.objective == Objective::kSimulated &&
-                     as_asked(question, one);
+  const bool judged = one.found() && one.of_one_width() && !one.even && out->notes.objective == Objective::kSimulated;
   for (WidthAlternative& of : out->widths) {
     if (of.width == plan.size.width) {
       of = {of.width, plan.num_stages(), plan.step_ms, plan.simulated_step_ms};
-    } else if (asked && of.width == one.width() && one.simulated_step_ms < of.simulated_step_ms) {
+    } else if (judged && of.width == one.width() && one.simulated_step_ms < of.simulated_step_ms &&
+               as_asked(question, one)) {
       of = {of.width, one.num_stages(), one.step_ms, one.simulated_step_ms};
     }
   }
@@ -139,6 +139,7 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
     rest.request.time_limit_s = question.request.time_limit_s - clock.ms() * 1e-3;
     return !(rest.request.time_limit_s > 0) || stopped(question.request);
   };
+  bool any_widths = false;
   for (const KindRow& row : kinds) {
     if (!row.asked(question)) continue;
     if (out_of_time()) break;
@@ -153,10 +154,13 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
       out.notes.proven_ms = 0;
     }
     out.kinds.push_back(std::move(*one));
+    any_widths = any_widths || row.any_widths;
   }
-  const bool mixed_asked =
-      std::any_of(out.kinds.begin(), out.kinds.end(), [](const Candidate& one) { return !one.of_one_width(); });
-  if (mixed_asked && question.request.lower_bound && !out_of_time()) {
+  // What became longer than the plan meanwhile needs no reason.
+  for (Candidate& one : out.kinds) {
+    if (!one.even && one.simulated_step_ms >= out.plan().simulated_step_ms) one.left_out.clear();
+  }
+  if (any_widths && question.request.lower_bound && !out_of_time()) {
     const pipeline::LowerBound any = any_width_bound(rest, out.one_width, out.bounds);
     out.any_widths = {any.ms, any.ms, any.method, out.bounds.considered};
   }

@@ -34,7 +34,7 @@ struct Candidate {
   double simulated_step_ms = 0;
   double memory_bytes = 0, capacity_bytes = 0;  // of the device with the least room to spare, by share
   std::string why;                              // what limits it; without a plan: why there is none
-  std::string left_out;                         // shorter than the plan, and yet not it: why
+  std::string left_out;  // why it is not the plan: it is shorter, or no plan has its schedule yet
 
   bool found() const { return !placed.stages.empty() || even.has_value(); }
   bool of_one_width() const { return mixed == nullptr; }
@@ -42,7 +42,6 @@ struct Candidate {
   int num_devices() const;                 // single ones
   int width() const;                       // of the widest stage's replicas
   pipeline::MixedPlan mixed_plan() const;  // of stages of any widths, on `mixed`
-  double fullest_share() const { return capacity_bytes > 0 ? memory_bytes / capacity_bytes : 0; }
 };
 
 // None of this kind.

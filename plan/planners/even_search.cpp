@@ -159,13 +159,6 @@ std::optional<EvenChoice> best_even(const Question& question, int width, const E
       }
     }
     if (!found) continue;
-    for (int g = 0; g < found->plan.groups; ++g) {
-      const int each = problem->num_devices() / found->plan.groups;
-      const double bytes = even_memory_bytes(*problem, found->plan, g);
-      if (bytes <= found->memory_bytes) continue;
-      found->memory_bytes = bytes;
-      found->capacity_bytes = problem->group(g * each, (g + 1) * each).capacity_bytes;
-    }
     found->problem = std::move(problem);
     best = std::move(found);
   }

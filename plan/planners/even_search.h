@@ -22,7 +22,6 @@ struct EvenChoice {
   std::unique_ptr<pipeline::Problem> problem;
   pipeline::EvenPlan plan;
   double simulated_step_ms = 0;
-  double memory_bytes = 0, capacity_bytes = 0;  // of the fullest device
 };
 
 // Over the splits of the batch, the numbers of groups up to max_stages and the variants of stages. Empty: none can run.

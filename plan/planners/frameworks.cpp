@@ -328,7 +328,8 @@ void apply_framework(Question& question) {
   }
   request.schedules = std::move(schedules);
   if (framework.mesh) {
-    question.step.equal_replicas = true;
+    // Stages of one replica each are as equal as can be.
+    question.step.equal_replicas = !question.step.lone_replicas;
     question.beside.mixed_widths = false;
   }
   if (!framework.chunks) question.beside.chunks.clear();

@@ -231,13 +231,13 @@ std::optional<Candidate> different_widths(const KindTurn& turn, const char* name
 
 const std::vector<KindRow>& uniform_kinds() {
   static const std::vector<KindRow> rows = {
-      {"data parallel", always, plain_data_parallel, nullptr},
-      {"data parallel, ZeRO 1", always, sharded_optimizer, nullptr},
-      {"data parallel, ZeRO 3 (FSDP)", always, fully_sharded, nullptr},
-      {"operators split, one replica", always, operators_split, nullptr},
-      {"tensor x data, one stage", knows_widths, tensor_and_data, nullptr},
-      {"pipeline (the paper's)", always, paper_pipeline, nullptr},
-      {"best even grid (Megatron)", always, even_grid, nullptr},
+      {"data parallel", always, plain_data_parallel, false, nullptr},
+      {"data parallel, ZeRO 1", always, sharded_optimizer, false, nullptr},
+      {"data parallel, ZeRO 3 (FSDP)", always, fully_sharded, false, nullptr},
+      {"operators split, one replica", always, operators_split, false, nullptr},
+      {"tensor x data, one stage", knows_widths, tensor_and_data, false, nullptr},
+      {"pipeline (the paper's)", always, paper_pipeline, false, nullptr},
+      {"best even grid (Megatron)", always, even_grid, false, nullptr},
   };
   return rows;
 }
@@ -245,9 +245,9 @@ const std::vector<KindRow>& uniform_kinds() {
 const std::vector<KindRow>& beside_kinds() {
   constexpr const char* kSchedule = "no plan of AutoMap has this schedule yet";
   static const std::vector<KindRow> rows = {
-      {"interleaved 1F1B (even)", wants_chunks, interleaved, kSchedule},
-      {"zero bubble, ZB-H1 (even)", wants_zero_bubble, zero_bubble, kSchedule},
-      {"stages of different widths", wants_mixed_widths, different_widths, nullptr},
+      {"interleaved 1F1B (even)", wants_chunks, interleaved, false, kSchedule},
+      {"zero bubble, ZB-H1 (even)", wants_zero_bubble, zero_bubble, false, kSchedule},
+      {"stages of different widths", wants_mixed_widths, different_widths, true, nullptr},
   };
   return rows;
 }

@@ -26,6 +26,8 @@ struct KindRow {
   // A candidate of the kind, one without a plan that says why, or nothing where there is nothing to say. Throws
   // Error(kUsage/kInfeasible) where the numbers of the question leave none.
   std::optional<Candidate> (*find)(const KindTurn& turn, const char* name);
+  // Stages of any widths: what no plan of those is below is asked, too.
+  bool any_widths;
   // Why none of these becomes the plan though it is shorter; null: the shortest that was asked for does.
   const char* no_plan_yet;
 };

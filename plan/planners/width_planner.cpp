@@ -78,20 +78,34 @@ bool WidthPlanner::best_has_the_most_micro_batches() const {
   return of_best == most || of_best == 0;
 }
 
+void WidthPlanner::look_further(const std::vector<StepSize>& further) {
+  const std::vector<StepSize> first = considered_;
+  // A width of which nothing was looked at has no hope, however many micro-batches it has.
+  for (std::size_t i = 0; looked() && i < further.size(); ++i) {
+    if (out_of_time() || !best_has_the_most_micro_batches()) break;
+    try {
+      const std::vector<StepSize> more = spread({further[i]});
+      considered_.insert(considered_.end(), more.begin(), more.end());
+      look(more, considered_.size());
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::kUsage) throw;  // no equal or lone stages share these samples
+    }
+  }
+  // Splits that came to nothing are no premise of the bounds, and none of them becomes the plan.
+  if (micro_batches_of_best() > kMostMicroBatches) return;
+  considered_ = first;
+  const auto is_further = [&](const Look& one) {
+    return std::any_of(further.begin(), further.end(),
+                       [&](const StepSize& size) { return size.micro_batches == one.size.micro_batches; });
+  };
+  looks_.erase(std::remove_if(looks_.begin(), looks_.end(), is_further), looks_.end());
+}
+
 void WidthPlanner::look_at_all(std::vector<StepSize> sizes, const std::vector<StepSize>& further, bool alone) {
   considered_ = spread(std::move(sizes));
   if (alone && considered_.size() == 1 && further.empty()) return;
   look(considered_, considered_.size());
-  const std::vector<StepSize> first = considered_;
-  for (const StepSize& size : further) {
-    if (out_of_time() || !best_has_the_most_micro_batches()) break;
-    const std::vector<StepSize> more = spread({size});
-    considered_.insert(considered_.end(), more.begin(), more.end());
-    look(more, considered_.size());
-  }
-  // Splits that only this width looked at, and that came to nothing, are no premise of the bounds.
-  const int of_best = micro_batches_of_best();
-  if (of_best > 0 && of_best <= kMostMicroBatches) considered_ = first;
+  look_further(further);
   if (best_look_ms() < hopeless_ms_ || hopeless_ms_ == kInfinity) look_at_fewer(considered_);
   look_at_halves(std::min(hopeless_ms_, best_look_ms()));
 }

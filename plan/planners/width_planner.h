@@ -58,6 +58,7 @@ class WidthPlanner {
   bool wants_effort() const { return !answers_at_once(request_.planner); }
   // All that the splits can be: numbers of devices and of equal groups, replicas of this width.
   std::vector<StepSize> spread(std::vector<StepSize> sizes) const;
+  void look_further(const std::vector<StepSize>& further);
   int micro_batches_of_best() const;  // 0: there is no plan yet
   bool best_has_the_most_micro_batches() const;
   // The quick planners answer at once, with the bound that a moment gives.

@@ -3,6 +3,7 @@
 import json
 import unittest
 
+from plan_lists import listed
 from programs import FIXTURES, ProgramTest, run
 
 GPT2, BF16, TINY = "gpt2.hlo.gz", "transformer_bf16.hlo.gz", "tiny_mlp.hlo"
@@ -40,8 +41,8 @@ class OneCost(ProgramTest):
 
     def layout_of(self, found, module, *options):
         """What automap-infer says of the layout that a plan of automap-search names."""
-        return self.document("automap-infer", module, *options, "--layout", found["layout"] + ",recompute=none",
-                             "--micro-batches", found["micro_batches"])
+        return listed(self.document("automap-infer", module, *options, "--layout", found["layout"] + ",recompute=none",
+                                    "--micro-batches", found["micro_batches"]))
 
     def assert_same(self, found, counted):
         self.assertIsNone(found["not_counted"])
