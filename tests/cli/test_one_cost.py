@@ -96,7 +96,7 @@ class OneCost(ProgramTest):
         self.assertLessEqual(found["simulated_step_ms"], min(a["simulated_step_ms"] for a in found["alternatives"] if a["fits"]))
         for other in found["alternatives"][:3]:
             layout = f"dp={other['mesh']['data']},tp={other['mesh']['model']},micro-batch-size={4 // other['mesh']['data']},zero={other['zero']}"
-            counted = self.document("automap-infer", FIXTURES / GPT2, *cluster, "--layout", layout, "--micro-batches", 1)
+            counted = listed(self.document("automap-infer", FIXTURES / GPT2, *cluster, "--layout", layout, "--micro-batches", 1))
             self.assertAlmostEqual(other["simulated_step_ms"], counted["simulated_step_ms"], delta=1e-9 * other["simulated_step_ms"])
             self.assertAlmostEqual(other["memory_bytes"], counted["stages"][0]["memory_bytes"], delta=1e-9 * other["memory_bytes"])
 
