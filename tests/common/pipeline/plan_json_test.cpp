@@ -245,7 +245,12 @@ TEST(PlanJson, WrongValuesAreNamed) {
             std::string::npos);
   EXPECT_NE(complaint([](J& j) { j["parts"][1]["last_instruction"] = 3.5; }).find("3.5"), std::string::npos);
   EXPECT_NE(complaint([](J& j) { j["parts"][1]["group"] = 1; }).find("part 2: group"), std::string::npos);
-  EXPECT_NE(complaint([](J& j) { j["parts"] = {j["parts"][0]}; }).find("a part for each group"), std::string::npos);
+  EXPECT_NE(complaint([](J& j) {
+              Json one = J::array();
+              one.push_back(j["parts"][0]);
+              j["parts"] = std::move(one);
+            }).find("a part for each group"),
+            std::string::npos);
   EXPECT_NE(of_group("devices", {5, 6, 7, 8, 9, 10}).find("stage 2: replicas times width"), std::string::npos);
   EXPECT_NE(of_group("devices", {5, 7, 8, 9, 10}).find("group 2: devices: found 7 behind 5"), std::string::npos);
   EXPECT_NE(of_group("devices", J::array()).find("group 2: devices: found none"), std::string::npos);
