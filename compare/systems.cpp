@@ -29,10 +29,7 @@ void judge(const pipeline::PlacedPlan& placed, Answer* answer) {
   answer->found = true;
   answer->plan = plan_text(placed);
   answer->judge = Judge::kOurs;
-  const std::vector<double> bytes = memory_of(placed);
-  for (std::size_t s = 0; s < bytes.size(); ++s) {
-    answer->fullest_share = std::max(answer->fullest_share, bytes[s] / placed.stages[s].group().capacity_bytes);
-  }
+  answer->fullest_share = fullest_share(placed);
 }
 
 Answer answer_of(const planners::Candidate& plan) {

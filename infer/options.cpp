@@ -1,7 +1,6 @@
 #include "infer/options.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <initializer_list>
@@ -41,19 +40,6 @@ double number_of(const std::string& text, const char* option, double smallest, d
     throw Error(ErrorKind::kUsage, std::string("--") + option + ": found '" + text +
                                        "', expected auto or a number from " + format_number(smallest) + " to " +
                                        format_number(largest));
-  }
-  return value;
-}
-
-// "auto" -> 0, else a whole number in [smallest, largest].
-int number_or_word(const std::string& text, const char* option, const char* word, int smallest, int largest) {
-  if (text == word) return 0;
-  int value = 0;
-  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (status != std::errc() || end != text.data() + text.size() || value < smallest || value > largest) {
-    throw Error(ErrorKind::kUsage, std::string("--") + option + ": found '" + text + "', expected " + word +
-                                       " or a whole number from " + std::to_string(smallest) + " to " +
-                                       std::to_string(largest));
   }
   return value;
 }

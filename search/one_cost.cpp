@@ -1,7 +1,6 @@
 #include "search/one_cost.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <utility>
 
@@ -19,28 +18,6 @@
 namespace automap::search {
 
 namespace {
-
-// 0: auto.
-std::int64_t number_or_auto(const std::string& text, const char* option, std::int64_t largest) {
-  if (text == "auto") return 0;
-  std::int64_t value = 0;
-  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (status != std::errc() || end != text.data() + text.size() || value < 1 || value > largest) {
-    throw Error(ErrorKind::kUsage, std::string("--") + option + ": found '" + text +
-                                       "', expected auto or a whole number from 1 to " + std::to_string(largest));
-  }
-  return value;
-}
-
-// What automap-infer counts with when nobody says (cli.test_one_cost compares both).
-pipeline::ProblemOptions usual_options() {
-  pipeline::ProblemOptions options;
-  options.replicas = pipeline::Replicas::kWhole;
-  options.gradient_sync = pipeline::GradientSync::kOverlap;
-  options.optimizer = true;
-  options.memory_reserve = 0.1;
-  return options;
-}
 
 // What is wrong with the question, not with the program.
 bool is_about_the_question(const Error& e) {
@@ -72,10 +49,9 @@ void CostOptions::declare(OptionTable* table) {
 
 planners::StepRequest CostOptions::step() const {
   planners::StepRequest step;
-  step.batch = number_or_auto(batch, "batch", 1 << 30);
-  step.micro_batch = number_or_auto(micro_batch, "micro-batch", 1 << 30);
-  step.micro_batches =
-      static_cast<int>(number_or_auto(micro_batches, "micro-batches", planners::kMostGivenMicroBatches));
+  step.batch = number_or_word(batch, "batch", "auto", 1, 1 << 30);
+  step.micro_batch = number_or_word(micro_batch, "micro-batch", "auto", 1, 1 << 30);
+  step.micro_batches = number_or_word(micro_batches, "micro-batches", "auto", 1, planners::kMostGivenMicroBatches);
   return step;
 }
 
@@ -147,7 +123,7 @@ void OneCost::make_question() {
                                                                      cluster_, widths_, sequence_parallel_);
     partition::round_times(&model.profile);
     pipeline::match_devices(model.profile, cluster_, loaded_.source);
-    question_.emplace(std::move(model.profile), cluster_, usual_options(), step_);
+    question_.emplace(std::move(model.profile), cluster_, pipeline::usual_options(), step_);
   } catch (const Error& e) {
     if (!is_about_the_question(e)) throw;
     why_none_ = e.what();

@@ -289,13 +289,8 @@ pipeline::Profile grid_profile(const pipeline::Profile& profile) {
 }
 
 pipeline::ProblemOptions options_of_model(const pipeline::Profile& profile, int micro_batches) {
-  pipeline::ProblemOptions options;
+  pipeline::ProblemOptions options = pipeline::usual_options();
   options.micro_batches = micro_batches;
-  options.replicas = Replicas::kWhole;
-  options.gradient_sync = pipeline::GradientSync::kOverlap;
-  options.optimizer = true;
-  options.allow_idle_stages = false;
-  options.memory_reserve = 0.1;
   options.variants = {{0, false}, {1, false}};
   if (!profile.layer.empty() && profile.forward_fraction < 1) {
     options.variants.push_back({0, true});

@@ -694,4 +694,16 @@ std::string OptionTable::config_text() const {
   return out;
 }
 
+int number_or_word(const std::string& text, const char* option, const char* word, int smallest, int largest) {
+  if (text == word) return 0;
+  int value = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (status != std::errc() || end != text.data() + text.size() || value < smallest || value > largest) {
+    throw Error(ErrorKind::kUsage, std::string("--") + option + ": found '" + text + "', expected " + word +
+                                       " or a whole number from " + std::to_string(smallest) + " to " +
+                                       std::to_string(largest));
+  }
+  return value;
+}
+
 }  // namespace automap

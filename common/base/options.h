@@ -172,4 +172,8 @@ class OptionTable {
 // "2s", "500ms", "1.5m", "1h" or plain seconds -> seconds. False when `text` is none of these.
 bool parse_duration(const std::string& text, double* seconds);
 
+// The value of --option: `word` -> 0, else a whole number in [smallest, largest]. Throws Error(kUsage) naming the
+// option.
+int number_or_word(const std::string& text, const char* option, const char* word, int smallest, int largest);
+
 }  // namespace automap

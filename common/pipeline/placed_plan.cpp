@@ -112,6 +112,15 @@ std::vector<double> memory_of(const PlacedPlan& placed) {
   return bytes;
 }
 
+double fullest_share(const PlacedPlan& placed) {
+  const std::vector<double> bytes = memory_of(placed);
+  double share = 0;
+  for (std::size_t s = 0; s < bytes.size(); ++s) {
+    share = std::max(share, bytes[s] / placed.stages[s].group().capacity_bytes);
+  }
+  return share;
+}
+
 double value_ms(const PlacedPlan& placed) {
   const Problem& problem = placed.problem();
   return step_length_ms(pipeline_times(placed), problem.micro_batches(), placed.plan.schedule, problem.options().value);

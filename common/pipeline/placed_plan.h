@@ -40,6 +40,7 @@ PlacedPlan place(const Problem& problem, const Plan& plan);
 PipelineTimes pipeline_times(const PlacedPlan& placed);
 std::vector<int> in_flight_of(const PlacedPlan& placed);
 std::vector<double> memory_of(const PlacedPlan& placed);  // bytes of each stage's devices, with that in flight
+double fullest_share(const PlacedPlan& placed);           // of that in what a stage's devices have, the largest
 double value_ms(const PlacedPlan& placed);
 double simulate_step_ms(const PlacedPlan& placed);
 std::string infeasible_reason(const PlacedPlan& placed);

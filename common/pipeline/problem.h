@@ -85,6 +85,17 @@ struct ProblemOptions {
   std::vector<StageVariant> variants = {StageVariant()};
 };
 
+// What plans are counted with when nobody says otherwise, but for the split of the batch and the variants.
+inline ProblemOptions usual_options() {
+  ProblemOptions options;
+  options.replicas = Replicas::kWhole;
+  options.gradient_sync = GradientSync::kOverlap;
+  options.optimizer = true;
+  options.allow_idle_stages = false;
+  options.memory_reserve = 0.1;
+  return options;
+}
+
 // Pairs of uses whose shared gradients count, those with the most bytes.
 constexpr int kMostExchanged = 64;
 // The most stages that are planned for.

@@ -346,25 +346,23 @@ class Problem::Builder {
     }
   }
 
-  // The types of device in a group, ascending. Its devices wait for each other, so that a position takes what it takes
-  // on the slowest of them, which need not be the same for all positions: what launches kernels is as quick on any.
-  using Mix = std::vector<int>;
+  // Forward and backward of all positions on a device of the type, as one of so many.
+  double all_ms(int type, int size) {
+    const auto [found, added] = all_ms_.emplace(std::make_pair(type, size), 0);
+    if (!added) return found->second;
+    std::vector<double> forward, backward;
+    times_at(types_[static_cast<std::size_t>(type)], p_.micro_batch_samples_ / size, forward, backward);
+    for (std::size_t i = 0; i < n_; ++i) found->second += forward[i] + backward[i];
+    return found->second;
+  }
 
-  // As above, of a device of each type of the mix.
-  void times_at(const Mix& mix, double samples, std::vector<double>& forward, std::vector<double>& backward,
-                int number = 0) const {
-    std::vector<double> other_forward, other_backward;
-    for (std::size_t k = 0; k < mix.size(); ++k) {
-      Type type = types_[static_cast<std::size_t>(mix[k])];
-      if (times_of_variants_ != nullptr) {
-        type.times = &(*times_of_variants_)[idx(number)][static_cast<std::size_t>(type.times - profile_.times.data())];
-      }
-      times_at(type, samples, k == 0 ? forward : other_forward, k == 0 ? backward : other_backward);
-      for (std::size_t i = 0; k > 0 && i < n_; ++i) {
-        forward[i] = std::max(forward[i], other_forward[i]);
-        backward[i] = std::max(backward[i], other_backward[i]);
-      }
-    }
+  // The devices of a group wait for each other: the type that takes longest for the whole model. (The type that is
+  // slowest at a position would be another one for what only launches kernels, and positions could not be put
+  // together.)
+  int slowest_of(const std::vector<int>& types, int size) {
+    if (types.size() == 1) return types.front();
+    return *std::max_element(types.begin(), types.end(),
+                             [&](int a, int b) { return all_ms(a, size) < all_ms(b, size); });
   }
 
   // work_ and device_speed_: no group does a position in fewer device-ms than its work over the speeds of its devices.
@@ -393,7 +391,24 @@ class Problem::Builder {
       speed.push_back(fastest > 0 ? fastest : 1);
     }
     p_.work_ = prefix_sums(reference, n_);
-    for (const int type : type_) p_.device_speed_.push_back(speed[static_cast<std::size_t>(type)]);
+    const std::vector<double> of_groups = speeds_in_groups(speed);
+    for (const int type : type_) p_.device_speed_.push_back(of_groups[static_cast<std::size_t>(type)]);
+  }
+
+  // A group runs as its slowest type does, which may be the quicker one at some position: no device counts as slower
+  // than a type that it may have to wait for.
+  std::vector<double> speeds_in_groups(const std::vector<double>& speed) {
+    std::vector<double> out = speed;
+    if (types_.size() == 1) return out;
+    for (const int size : p_.group_sizes_) {
+      for (std::size_t own = 0; own < speed.size(); ++own) {
+        for (std::size_t other = 0; other < speed.size(); ++other) {
+          if (all_ms(static_cast<int>(other), size) < all_ms(static_cast<int>(own), size)) continue;
+          out[own] = std::max(out[own], speed[other]);
+        }
+      }
+    }
+    return out;
   }
 
   void sum_weight_backward() {
@@ -419,12 +434,12 @@ class Problem::Builder {
       ring.measured = links_[idx(p_.server_of_device(d0))];
       g.first_server = p_.server_of_device(d0);
       g.capacity_bytes = kInfinity;
-      Mix mix;
+      std::vector<int> types;  // of the group's devices, each once, ascending
       int in_server = 0;
       for (int d1 = d0 + 1; d1 <= std::min(devices, d0 + largest); ++d1) {
         const int d = d1 - 1, server = p_.server_of_device(d);
-        const auto place = std::lower_bound(mix.begin(), mix.end(), type_[idx(d)]);
-        if (place == mix.end() || *place != type_[idx(d)]) mix.insert(place, type_[idx(d)]);
+        const auto place = std::lower_bound(types.begin(), types.end(), type_[idx(d)]);
+        if (place == types.end() || *place != type_[idx(d)]) types.insert(place, type_[idx(d)]);
         in_server = d > d0 && server == p_.server_of_device(d - 1) ? in_server + 1 : 1;
         g.size = d1 - d0;
         g.last_server = server;
@@ -438,13 +453,13 @@ class Problem::Builder {
         // As many rings as a replica has devices share the servers' ports.
         ring.inter_bytes_per_ms = p_.smallest_inter(g.first_server, g.last_server) / p_.options_.width;
         if (p_.place_of_size_[idx(g.size)] == 0) continue;
-        set_rates(g, ring, mix);
+        set_rates(g, ring, slowest_of(types, g.size));
         p_.groups_[p_.group_index(d0, d1)] = g;
       }
     }
   }
 
-  void set_rates(DeviceGroup& g, const machine::CollectiveGroup& ring, const Mix& mix) {
+  void set_rates(DeviceGroup& g, const machine::CollectiveGroup& ring, int type) {
     const bool after = p_.options_.gradient_sync == GradientSync::kAfter;
     g.valid = size_works(g.size);
     const machine::Ring kind = after ? machine::Ring::kFlat : machine::Ring::kHierarchical;
@@ -456,23 +471,23 @@ class Problem::Builder {
     }
     g.ring_bytes_per_ms = g.servers == 1 ? ring.intra_bytes_per_ms : ring.inter_bytes_per_ms;
     if (!g.valid) return;
-    g.speed = kInfinity;
-    for (const int type : mix) g.speed = std::min(g.speed, types_[static_cast<std::size_t>(type)].speed);
-    g.scale = whole_ ? 1 : per_profile_ / (g.size * g.speed);
+    const Type& of = types_[static_cast<std::size_t>(type)];
+    g.speed = of.speed;
+    g.scale = whole_ ? 1 : per_profile_ / (g.size * of.speed);
     g.stash_scale = per_profile_ / g.size;
-    g.columns = columns_of(g, ring, mix);
+    g.columns = columns_of(g, ring, type);
   }
 
   // --- Columns ---
 
   // Groups of the same key share their columns.
-  // Types, size, and how weights are gathered and gradients scattered, when the variants' times depend on it.
-  using Key = std::tuple<Mix, int, std::array<double, 4 * machine::CollectiveTime::kLines>>;
+  // Type, size, and how weights are gathered and gradients scattered, when the variants' times depend on it.
+  using Key = std::tuple<int, int, std::array<double, 4 * machine::CollectiveTime::kLines>>;
 
-  int columns_of(const DeviceGroup& g, const machine::CollectiveGroup& ring, const Mix& mix) {
+  int columns_of(const DeviceGroup& g, const machine::CollectiveGroup& ring, int type) {
     const bool gathers = std::any_of(p_.options_.variants.begin(), p_.options_.variants.end(),
                                      [](const StageVariant& v) { return v.zero >= 1; });
-    Key key = {mix, whole_ ? g.size : 0, {}};
+    Key key = {type, whole_ ? g.size : 0, {}};
     if (gathers) {
       double* value = std::get<2>(key).data();
       for (const machine::CollectiveTime& time : {machine::all_gather(ring, machine::Ring::kHierarchical),
@@ -485,37 +500,41 @@ class Problem::Builder {
     }
     const auto [found, added] = kinds_.emplace(key, static_cast<int>(p_.columns_.size()));
     if (added) {
-      for (int v = 0; v < p_.num_variants(); ++v) p_.columns_.push_back(make_columns(g, ring, mix, v));
+      for (int v = 0; v < p_.num_variants(); ++v) p_.columns_.push_back(make_columns(g, ring, type, v));
     }
     return found->second;
   }
 
-  StageColumns make_columns(const DeviceGroup& g, const machine::CollectiveGroup& ring, const Mix& mix, int number) {
+  StageColumns make_columns(const DeviceGroup& g, const machine::CollectiveGroup& ring, int type, int number) {
     const StageVariant& variant = p_.variant(number);
     StageColumns columns;
     const bool moves = variant.zero >= 2 && g.size > 1;
-    const std::tuple<Mix, int, bool, int> key = {mix, whole_ ? g.size : 0, variant.recompute,
+    const std::tuple<int, int, bool, int> key = {type, whole_ ? g.size : 0, variant.recompute,
                                                  times_of_variants_ != nullptr ? number : 0};
     const auto known = times_.find(key);
     if (!moves && known != times_.end()) {
       columns.backward = known->second.backward;
       columns.both = known->second.both;
     } else {
-      find_times(g, ring, mix, number, columns);
+      find_times(g, ring, type, number, columns);
       if (!moves) times_[key] = columns;
     }
-    columns.optimizer = optimizer_column(mix, variant, g, ring);
+    columns.optimizer = optimizer_column(types_[static_cast<std::size_t>(type)], variant, g, ring);
     columns.state = state_column(variant, g.size);
     set_stash(variant, g, columns);
     return columns;
   }
 
-  void find_times(const DeviceGroup& g, const machine::CollectiveGroup& ring, const Mix& mix, int number,
+  void find_times(const DeviceGroup& g, const machine::CollectiveGroup& ring, int type, int number,
                   StageColumns& columns) {
     const StageVariant& variant = p_.variant(number);
     std::vector<double> forward, backward;
     if (whole_) {
-      times_at(mix, p_.micro_batch_samples_ / g.size, forward, backward, number);
+      Type of = types_[static_cast<std::size_t>(type)];
+      if (times_of_variants_ != nullptr) {
+        of.times = &(*times_of_variants_)[idx(number)][static_cast<std::size_t>(of.times - profile_.times.data())];
+      }
+      times_at(of, p_.micro_batch_samples_ / g.size, forward, backward);
     } else {
       // The group's scale has the speed and the samples.
       const Type linear;
@@ -574,7 +593,7 @@ class Problem::Builder {
   }
 
   // With ZeRO 1 and 2 the updated weights are gathered behind it, which nothing hides.
-  const double* optimizer_column(const Mix& mix, const StageVariant& variant, const DeviceGroup& g,
+  const double* optimizer_column(const Type& type, const StageVariant& variant, const DeviceGroup& g,
                                  const machine::CollectiveGroup& ring) {
     const int shards = variant.zero >= 1 ? g.size : 1;
     const bool counts = p_.options_.behind_backward;
@@ -584,16 +603,13 @@ class Problem::Builder {
         gathers ? machine::all_gather(ring, after ? machine::Ring::kFlat : machine::Ring::kHierarchical).ms_per_byte()
                 : 0;
     const bool known = counts && p_.options_.optimizer && !profile_.times.empty();
+    const DeviceTimes* times = !known ? nullptr : type.times == nullptr ? &profile_.times.front() : type.times;
     const auto [found, added] =
-        optimizers_.emplace(std::make_tuple(known ? mix : Mix(), shards, gather_ms_per_byte), nullptr);
+        optimizers_.emplace(std::make_tuple(times, type.speed, shards, gather_ms_per_byte), nullptr);
     if (!added) return found->second;
     std::vector<double> values(n_, 0);
-    for (const int number : known ? mix : Mix()) {
-      const Type& type = types_[static_cast<std::size_t>(number)];
-      const DeviceTimes& times = type.times == nullptr ? profile_.times.front() : *type.times;
-      for (std::size_t i = 0; i < times.optimizer_ms.size(); ++i) {
-        values[i] = std::max(values[i], times.optimizer_ms[i] / type.speed / shards);
-      }
+    for (std::size_t i = 0; times != nullptr && i < times->optimizer_ms.size(); ++i) {
+      values[i] = times->optimizer_ms[i] / type.speed / shards;
     }
     for (std::size_t i = 0; i < n_; ++i) values[i] += gather_ms_per_byte * profile_.w_bytes[i];
     return found->second = keep(values);
@@ -686,9 +702,10 @@ class Problem::Builder {
   std::vector<double> capacity_;                      // [D]
   std::vector<const machine::MeasuredLinks*> links_;  // per server; null: not measured
   std::map<Key, int> kinds_;
+  std::map<std::pair<int, int>, double> all_ms_;  // of a type, in a group of so many
   // Of variants that move nothing per micro-batch: by type, size, recomputation and what has times of its own.
-  std::map<std::tuple<Mix, int, bool, int>, StageColumns> times_;
-  std::map<std::tuple<Mix, int, double>, const double*> optimizers_;
+  std::map<std::tuple<int, int, bool, int>, StageColumns> times_;
+  std::map<std::tuple<const DeviceTimes*, double, int, double>, const double*> optimizers_;
   std::map<std::pair<int, int>, const double*> states_;
   std::map<std::pair<bool, int>, StageColumns> stashes_;
 };

@@ -149,9 +149,7 @@ MeshPlan read_mesh_plan(const Json& json, const std::string& source) {
   plan.cluster = reader.text_or_empty("cluster");
   plan.zero = reader.integer_or("zero", 0, 3, 0);
   plan.counted = read_cost(reader);
-  // Older files have the estimate's keys beside the others.
-  const bool apart = reader.has("estimate");
-  const JsonObject estimate(apart ? reader.at("estimate") : json, apart ? reader.where("estimate") : source);
+  const JsonObject estimate = estimate_of(reader, json, source);
   plan.step_ms = estimate.number_or_zero("step_ms");
   plan.compute_ms = estimate.number_or_zero("compute_ms");
   plan.data_collective_ms = estimate.number_or_zero("data_collective_ms");

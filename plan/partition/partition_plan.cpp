@@ -481,9 +481,7 @@ PartitionPlan read_partition_plan(const Json& json, const std::string& source) {
   plan.proven = reader.flag("proven");
   plan.cut_by_time = reader.flag("cut_by_time");
   plan.counted = read_cost(reader);
-  // Older files have the estimate's keys beside the others.
-  const bool apart = reader.has("estimate");
-  const PlanObject estimate(apart ? reader.at("estimate") : json, apart ? reader.where("estimate") : source);
+  const PlanObject estimate = estimate_of(reader, json, source);
   plan.step_ms = estimate.number_or_zero("step_ms");
   plan.compute_ms = estimate.number_or_zero("compute_ms");
   plan.collective_ms = estimate.number_or_zero("collective_ms");

@@ -47,4 +47,9 @@ CountedCost read_cost(const JsonObject& plan) {
   return out;
 }
 
+JsonObject estimate_of(const JsonObject& plan, const Json& json, const std::string& source) {
+  const bool apart = plan.has("estimate");
+  return {apart ? plan.at("estimate") : json, apart ? plan.where("estimate") : source};
+}
+
 }  // namespace automap::partition

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "common/base/clock.h"
 #include "common/base/error.h"
 #include "common/base/numbers.h"
 #include "common/pipeline/least_work.h"
@@ -20,22 +21,13 @@ constexpr double kMemoryDecides = 0.9;
 // Whether memory leaves no plan, or fills a device of it.
 bool memory_decides(const StepPlan& found) {
   if (!found.result.plan) return found.result.least_memory_bytes > 0;
-  const pipeline::PlacedPlan placed = place(*found.problem, *found.result.plan);
-  const std::vector<double> bytes = memory_of(placed);
-  for (std::size_t s = 0; s < bytes.size(); ++s) {
-    if (bytes[s] > kMemoryDecides * placed.stages[s].group().capacity_bytes) return true;
-  }
-  return false;
-}
-
-bool stopped(const PlanRequest& request) {
-  return request.cancelled && request.cancelled();
+  return fullest_share(place(*found.problem, *found.result.plan)) > kMemoryDecides;
 }
 
 // Of both profiles where memory decides.
 StepPlan search_within_memory(Question& question, const OtherProfile& other, bool* other_profile) {
   StepPlan found = plan_step(question);
-  if (!other || answers_at_once(question.request.planner) || found.result.cut_by_time || stopped(question.request) ||
+  if (!other || answers_at_once(question.request.planner) || found.result.cut_by_time || question.request.stopped() ||
       !memory_decides(found)) {
     return found;
   }
@@ -110,19 +102,6 @@ std::optional<Candidate> find(const KindRow& row, const KindTurn& turn) {
   }
 }
 
-class Clock {
- public:
-  explicit Clock(double before_ms) : before_ms_(before_ms) {}
-  double ms() const {
-    const std::chrono::duration<double, std::milli> gone = std::chrono::steady_clock::now() - start_;
-    return before_ms_ + gone.count();
-  }
-
- private:
-  double before_ms_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
-
 }  // namespace
 
 Answer answer(Question& question, const std::vector<KindRow>& kinds, const OtherProfile& other) {
@@ -130,14 +109,16 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
   bool other_profile = false;
   Answer out = answer_of(search_within_memory(question, other, &other_profile));
   out.other_profile = other_profile;
-  if (!out.one_width.found() || kinds.empty() || stopped(question.request)) return out;
-  const Clock clock(out.notes.planning_ms);
+  if (!out.one_width.found() || kinds.empty() || question.request.stopped()) return out;
+  const auto start = std::chrono::steady_clock::now();
+  const double searched_ms = out.notes.planning_ms;
+  const auto spent_ms = [&] { return searched_ms + 1e3 * seconds_since(start); };
   Question rest = question;
   rest.request.progress = {};
   rest.step.batch = std::llround(out.one_width.size.batch());
   const auto out_of_time = [&] {
-    rest.request.time_limit_s = question.request.time_limit_s - clock.ms() * 1e-3;
-    return !(rest.request.time_limit_s > 0) || stopped(question.request);
+    rest.request.time_limit_s = question.request.time_limit_s - spent_ms() * 1e-3;
+    return !(rest.request.time_limit_s > 0) || question.request.stopped();
   };
   bool any_widths = false;
   for (const KindRow& row : kinds) {
@@ -146,11 +127,11 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
     std::optional<Candidate> one = find(row, {rest, out.one_width, out.bounds});
     if (!one) continue;
     if (row.no_plan_yet != nullptr && one->found()) one->left_out = row.no_plan_yet;
-    if (take(question, *one, &out)) out.notes.found_ms = clock.ms();
+    if (take(question, *one, &out)) out.notes.found_ms = spent_ms();
     note_widths(question, *one, &out);
     if (one->mixed && shorter(*one, out.one_width, out.notes)) {
       out.mixed = *one;
-      out.notes.found_ms = clock.ms();
+      out.notes.found_ms = spent_ms();
       out.notes.proven_ms = 0;
     }
     out.kinds.push_back(std::move(*one));
@@ -164,7 +145,7 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
     const pipeline::LowerBound any = any_width_bound(rest, out.one_width, out.bounds);
     out.any_widths = {any.ms, any.ms, any.method, out.bounds.considered};
   }
-  out.notes.planning_ms = clock.ms();
+  out.notes.planning_ms = spent_ms();
   std::stable_sort(out.kinds.begin(), out.kinds.end(), [](const Candidate& a, const Candidate& b) {
     return std::make_pair(!a.found(), a.simulated_step_ms) < std::make_pair(!b.found(), b.simulated_step_ms);
   });

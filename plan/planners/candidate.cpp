@@ -211,17 +211,15 @@ std::optional<Candidate> as_asked(const Question& question, const Candidate& one
   // A layout may have an idle stage, and stages of equal size; whether a plan may is the question's to say.
   options.allow_idle_stages = question.options.allow_idle_stages;
   options.group_size = 0;
-  const int width = options.width, devices = one.problem->num_devices();
-  const machine::Cluster replicas = width == 1 ? question.cluster : machine::replicas_of(question.cluster, width);
-  auto problem = std::make_shared<const Problem>(
-      width == 1 ? question.profile() : profile_at(question.profile(), width),
-      devices < replicas.num_devices() ? first_devices(replicas, devices) : replicas, options);
+  const int all = question.cluster.num_devices() / options.width;
+  const int devices = one.problem->num_devices() < all ? one.problem->num_devices() : 0;
+  std::shared_ptr<const Problem> problem = problem_of(question, options, devices);
   if (!feasible(*problem, plan)) return no(infeasible_reason(place(*problem, plan)));
   Candidate own = one;
   own.problem = std::move(problem);
   own.plan = std::move(plan);
   own.placed = place(*own.problem, own.plan);
-  own.size.devices = devices < replicas.num_devices() ? devices : 0;
+  own.size.devices = devices;
   own.size.group_size = step.equal_replicas ? first.d1 - first.d0 : 0;
   return own;
 }

@@ -119,7 +119,7 @@ std::optional<EvenChoice> best_even(const Question& question, int width, const E
   const machine::Cluster replicas = width == 1 ? cluster : machine::replicas_of(cluster, width);
   std::optional<EvenChoice> best;
   for (const StepSize& size : step_sizes(step, profile, options.replicas)) {
-    if (request.cancelled && request.cancelled()) break;
+    if (request.stopped()) break;
     pipeline::ProblemOptions own = options;
     own.micro_batches = size.micro_batches;
     own.micro_batch_samples = size.samples;

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "common/base/clock.h"
 #include "common/base/error.h"
 #include "common/base/numbers.h"
 #include "common/base/text_table.h"
@@ -198,10 +199,7 @@ std::unique_ptr<Problem> problem_of_size(const Question& question, const StepSiz
   options.group_size = size.group_size;
   options.width = size.width;
   options.variants = variants;
-  const machine::Cluster replicas =
-      size.width == 1 ? question.cluster : machine::replicas_of(question.cluster, size.width);
-  return std::make_unique<Problem>(size.width == 1 ? question.profile() : profile_at(question.profile(), size.width),
-                                   size.devices > 0 ? first_devices(replicas, size.devices) : replicas, options);
+  return problem_of(question, options, size.devices);
 }
 
 double length_of(const Problem& problem, const Plan& plan, Objective objective) {
@@ -245,11 +243,7 @@ double count_on_instructions(const Question& question, const Part& part, StepPla
   if (!result.plan) {
     const pipeline::PlacedPlan placed = place(problem, plan);
     result.infeasible = infeasible_reason(placed);
-    const std::vector<double> bytes = memory_of(placed);
-    double share = 0;
-    for (std::size_t s = 0; s < bytes.size(); ++s) {
-      share = std::max(share, bytes[s] / placed.stages[s].group().capacity_bytes);
-    }
+    const double share = fullest_share(placed);
     return share > 1 && problem.options().memory ? share : 0;
   }
   result.step_ms = value_ms(problem, *result.plan);
@@ -401,10 +395,7 @@ void take_bounds(const Question& question, const std::vector<StepPlan>& any, Ste
 
 StepPlan plan_for_framework(const Question& asked) {
   const auto start = std::chrono::steady_clock::now();
-  const auto gone_ms = [&] {
-    const std::chrono::duration<double, std::milli> gone = std::chrono::steady_clock::now() - start;
-    return gone.count();
-  };
+  const auto gone_ms = [&] { return 1e3 * seconds_since(start); };
   Question question = asked;
   apply_framework(question);
   const Framework& framework = *question.framework;
@@ -442,7 +433,7 @@ StepPlan plan_for_framework(const Question& asked) {
     const auto seconds = [&, among = static_cast<double>(left--)] {
       return std::max(1e-3, (request.time_limit_s - gone_ms() * 1e-3) / among);
     };
-    stopped = (request.cancelled && request.cancelled()) || gone_ms() * 1e-3 >= request.time_limit_s;
+    stopped = request.stopped() || gone_ms() * 1e-3 >= request.time_limit_s;
     if (stopped && best) break;
     try {
       StepPlan found = plan_of_part(question, part, seconds);

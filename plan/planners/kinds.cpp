@@ -111,7 +111,7 @@ class OneStage {
       if (static_cast<double>(samples) > pipeline::most_samples(quick_.profile())) break;
       if (quick_.step.batch / dp / samples > kMostMicroBatches && dp > 1) continue;
       for (const StageVariant& variant : variants) {
-        if (quick_.request.cancelled && quick_.request.cancelled()) return;
+        if (quick_.request.stopped()) return;
         Layout layout;
         layout.dp = dp;
         layout.tp = tp;
@@ -198,10 +198,7 @@ Candidate of_schedule(const KindTurn& turn, const EvenSchedule& schedule, const 
   std::shared_ptr<const pipeline::Problem> problem = std::move(best->problem);
   if (!ends.empty()) {
     for (int& cut : best->plan.cuts) cut = ends[at(cut - 1)];
-    const int width = problem->options().width;
-    problem = std::make_shared<const pipeline::Problem>(
-        width == 1 ? profile : profile_at(profile, width),
-        width == 1 ? question.cluster : machine::replicas_of(question.cluster, width), problem->options());
+    problem = problem_of(turn.question, problem->options());
     if (!even_feasible(*problem, best->plan)) return no_candidate(name, why_none);
   }
   return candidate_of(name, std::move(problem), best->plan);

@@ -40,7 +40,7 @@ class Tries {
     request.progress = {};
   }
 
-  bool over() const { return left() <= 0 || (question_.request.cancelled && question_.request.cancelled()); }
+  bool over() const { return left() <= 0 || question_.request.stopped(); }
 
   // The simulated step of a plan that fits; none: no plan was found.
   std::optional<double> fits(const Cluster& cluster, const ProblemOptions& options, const StepRequest& step,

@@ -94,6 +94,7 @@ struct PlanRequest {
   // Told how much of the work is done, now and then; units. May be empty.
   std::function<void(std::int64_t done, std::int64_t total)> progress;
 
+  bool stopped() const { return cancelled && cancelled(); }
   // The time limit and `cancelled`, for work without another end.
   WorkLimits time_limits() const {
     WorkLimits limits;

@@ -137,7 +137,7 @@ std::vector<PlanSensitivity> plan_sensitivity(const Question& question, const Ca
   const std::vector<Change> changes = changes_of(question.profile(), question.cluster, errors);
   for (std::size_t i = 0; i < changes.size(); ++i) {
     const Change& change = changes[i];
-    if (request.cancelled && request.cancelled()) break;
+    if (request.stopped()) break;
     Estimates estimates{question.profile(), question.cluster};
     change.apply(estimates);
     const ScoredPlan scored = score(estimates.profile, estimates.cluster, plan);
@@ -149,7 +149,7 @@ std::vector<PlanSensitivity> plan_sensitivity(const Question& question, const Ca
         std::max(0.0, request.time_limit_s - gone.count()) / static_cast<double>(changes.size() - i);
     const Candidate best = candidate_of("", plan_step(changed));
     // Half a row is none: what was stopped says nothing about the plan.
-    if (request.cancelled && request.cancelled()) break;
+    if (request.stopped()) break;
     PlanSensitivity row;
     row.changed = change.what;
     if (scored.infeasible.empty()) row.simulated_step_ms = row.best_ms = scored.simulated_step_ms;

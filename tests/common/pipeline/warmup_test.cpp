@@ -46,16 +46,6 @@ void for_each_warmup(const std::vector<int>& most, const std::function<void(cons
   extend();
 }
 
-// Of the memory of the fullest device.
-double fullest_share(const Problem& problem, const Plan& plan) {
-  const PlacedPlan placed = place(problem, plan);
-  const std::vector<double> bytes = memory_of(placed);
-  double share = 0;
-  for (std::size_t s = 0; s < bytes.size(); ++s)
-    share = std::max(share, bytes[s] / placed.stages[s].group().capacity_bytes);
-  return share;
-}
-
 TEST(Warmup, IsAsShortAsEnumerationNearlyAlwaysAndUsesNoMoreMemoryThanThereIs) {
   int plans = 0, limited = 0, leaner = 0;
   double gap_sum = 0, worst = 0;
@@ -91,7 +81,7 @@ TEST(Warmup, IsAsShortAsEnumerationNearlyAlwaysAndUsesNoMoreMemoryThanThereIs) {
     gap_sum += chosen / best - 1;
     worst = std::max(worst, chosen / best - 1);
     // What is as short in less memory is not passed over: of the schedules that fix K, as far as memory allows them.
-    const double fullest = fullest_share(problem, plan);
+    const double fullest = fullest_share(place(problem, plan));
     for (const Schedule schedule : {Schedule::k1f1b, Schedule::k1f1bOverlap}) {
       Plan other = plan;
       for (int s = 1; s <= plan.num_stages(); ++s) {
@@ -102,7 +92,7 @@ TEST(Warmup, IsAsShortAsEnumerationNearlyAlwaysAndUsesNoMoreMemoryThanThereIs) {
       }
       if (simulate_step_ms(problem, other) > chosen) continue;
       ++leaner;
-      ASSERT_LE(fullest, fullest_share(problem, other) * (1 + 1e-12));
+      ASSERT_LE(fullest, fullest_share(place(problem, other)) * (1 + 1e-12));
     }
   }
   EXPECT_GT(leaner, 50);
