@@ -6,6 +6,7 @@
 
 #include "common/base/error.h"
 #include "common/base/text_table.h"
+#include "common/machine/chosen_devices.h"
 #include "plan/heuristics/planning.h"
 #include "plan/heuristics/training_graph.h"
 #include "plan/partition/partition_search.h"
@@ -68,7 +69,7 @@ void judge_as_one_stage(const Question& q, int devices, Answer* answer) {
   plan.schedule = pipeline::Schedule::kAdaptive;
   if (q.batch / devices > pipeline::most_samples(q.plan.profile())) return;
   const planners::ScoredPlan scored =
-      planners::score_plan(q.plan.profile(), planners::first_devices(q.plan.cluster, devices), options, plan, kSource);
+      planners::score_plan(q.plan.profile(), machine::first_devices(q.plan.cluster, devices), options, plan, kSource);
   if (!scored.infeasible.empty() && scored.missing_bytes <= 0) return;
   answer->judge = Judge::kOurs;
   answer->step_ms = scored.simulated_step_ms;
@@ -145,7 +146,7 @@ void consider(const Question& q, const planners::StepSize& size, const char* alg
   options.micro_batches = size.micro_batches;
   options.micro_batch_samples = size.samples;
   const planners::ScoredPlan scored = planners::score_plan(
-      q.plan.profile(), planners::first_devices(q.plan.cluster, plan->num_stages()), options, *plan, kSource);
+      q.plan.profile(), machine::first_devices(q.plan.cluster, plan->num_stages()), options, *plan, kSource);
   if (!scored.infeasible.empty()) {
     if (!best->found) best->why_not = "its placement does not run: " + scored.infeasible;
     return;

@@ -81,7 +81,7 @@ void warn_of_memory(const pipeline::ProblemOptions& options, PlanDocument* docum
 }
 
 // How the plan was found, and what bounds it.
-void describe_search(const Answer& answer, int cluster_devices, PlanDocument* document) {
+void describe_search(const Answer& answer, const machine::Cluster& cluster, PlanDocument* document) {
   const planners::SearchNotes& notes = answer.notes;
   document->planner = answer.plan().found_by;
   document->objective = to_string(notes.objective);
@@ -107,7 +107,8 @@ void describe_search(const Answer& answer, int cluster_devices, PlanDocument* do
     document->bounded = answer.mixed ? pipeline::BoundedWidths::kAny : pipeline::BoundedWidths::kOne;
     document->other_bounds = {other.value_ms, other.simulated_ms, other.method};
   }
-  const planners::BoundScope scope = answer.bounds.scope(cluster_devices);
+  const planners::BoundScope scope = answer.bounds.scope(cluster);
+  document->bound_all_devices = scope.all;
   document->bound_devices = scope.devices;
   document->bound_devices_in_part = scope.devices_in_part;
 }
@@ -183,7 +184,7 @@ PlanDocument document_of(const Question& question, const Answer& answer, const P
                          std::vector<std::string> within) {
   const int cluster_devices = question.cluster.num_devices();
   PlanDocument document = described(question, answer.plan().placed, input, own);
-  describe_search(answer, cluster_devices, &document);
+  describe_search(answer, question.cluster, &document);
   document.bound_within = std::move(within);
   planners::LayerResult at_layers = split_at_layers(question, answer);
   document.layer_split = std::move(at_layers.split);
@@ -196,7 +197,7 @@ PlanDocument document_of(const Question& question, const Answer& answer, const P
   }
   warn_of_memory(question.options, &document);
   list_kinds(question, answer, &document);
-  if (!answer.why_fewer.empty()) {
+  if (!answer.why_fewer.empty() && document.num_devices < cluster_devices) {
     document.warnings.push_back("uses " + std::to_string(document.num_devices) + " of " +
                                 std::to_string(cluster_devices) + " devices: " + answer.why_fewer);
   }

@@ -70,6 +70,7 @@ GivenPlan of_document(const pipeline::PlanDocument& document) {
   if (!document.gradient_sync.empty()) given.settings["gradient-sync"] = document.gradient_sync;
   for (const pipeline::PlanStage& stage : document.stages) {
     given.variants.push_back(stage.variant);
+    for (const int device : stage.device_numbers) given.devices.push_back(device - 1);
     if (document.version >= 2) given.plan.warmup.push_back(stage.in_flight);
   }
   return given;

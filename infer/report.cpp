@@ -51,16 +51,30 @@ bool alike(const PlanDocument& document) {
                      [&](const PlanStage& s) { return s.capacity_bytes == capacity; });
 }
 
+// "1-4, 9": numbers that follow one another as their first and last.
+std::string numbers_text(const std::vector<int>& numbers) {
+  std::string text;
+  for (std::size_t first = 0, past = 0; first < numbers.size(); first = past) {
+    past = first + 1;
+    while (past < numbers.size() && numbers[past] == numbers[past - 1] + 1) ++past;
+    text += (first == 0 ? "" : ", ") + span_text(numbers[first], numbers[past - 1]);
+  }
+  return text;
+}
+
 std::string devices_text(const PlanStage& stage, const Problem& problem) {
   const int last_device = stage.first_device + stage.devices - 1;
   // Of any width: a replica of any stands in one server.
   const int width = problem.options().width;
-  const int first_server = problem.server_of_device((stage.first_device - 1) / width) + 1;
-  const int last_server = problem.server_of_device((last_device - 1) / width) + 1;
+  std::vector<int> servers;
+  for (int device = stage.first_device; device <= last_device; device += width) {
+    const int server = problem.server_number(problem.server_of_device((device - 1) / width)) + 1;
+    if (servers.empty() || servers.back() != server) servers.push_back(server);
+  }
   return std::to_string(stage.devices) +
          (stage.width > 1 ? ": " + std::to_string(stage.replicas) + " x " + std::to_string(stage.width) : "") + " (" +
-         span_text(stage.first_device, last_device) + ", server" + (first_server == last_server ? " " : "s ") +
-         span_text(first_server, last_server) + ")";
+         numbers_text(stage.device_numbers) + ", server" + (servers.size() == 1 ? " " : "s ") + numbers_text(servers) +
+         ")";
 }
 
 std::string or_dash(double ms) {
@@ -333,6 +347,7 @@ std::string title_text(const PlanDocument& document, const ReportOptions& option
 
 // What the bounds are about.
 std::string bounded_devices(const PlanDocument& document) {
+  if (document.bound_all_devices) return "any of the cluster's devices";
   const std::vector<int>&whole = document.bound_devices, &in_part = document.bound_devices_in_part;
   std::string out =
       whole.empty() ? "" : alternatives_text(whole) + (whole == std::vector<int>{1} ? " device" : " devices");

@@ -6,6 +6,7 @@
 
 #include "common/base/error.h"
 #include "common/base/text_table.h"
+#include "common/machine/chosen_devices.h"
 #include "common/pipeline/device_match.h"
 #include "common/pipeline/placed_plan.h"
 #include "common/pipeline/profile.h"

@@ -321,28 +321,11 @@ Cluster load_cluster(const std::string& name_or_path) {
   }
 }
 
-Cluster replicas_of(const Cluster& cluster, int width) {
-  Cluster out = cluster;
-  for (ServerGroup& servers : out.servers) {
-    if (width < 1 || servers.devices % width != 0) {
-      throw Error(ErrorKind::kUsage,
-                  "replicas of " + std::to_string(width) + " devices do not divide the " +
-                      std::to_string(servers.devices) + " devices of a server of cluster '" + cluster.name + "'",
-                  "a replica stands in one server");
-    }
-    servers.devices /= width;
-  }
-  return out;
-}
-
 std::vector<int> widths_of(const Cluster& cluster) {
+  int largest = 0;
+  for (const ServerGroup& servers : cluster.servers) largest = std::max(largest, servers.devices);
   std::vector<int> out;
-  const auto divides = [](int width) {
-    return [width](const ServerGroup& servers) { return servers.devices % width == 0; };
-  };
-  for (int width = 2; std::all_of(cluster.servers.begin(), cluster.servers.end(), divides(width)); width *= 2) {
-    out.push_back(width);
-  }
+  for (int width = 2; width <= largest; width *= 2) out.push_back(width);
   return out;
 }
 

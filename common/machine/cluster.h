@@ -38,15 +38,15 @@ struct Cluster {
   double intra_latency_us = 0;
   double inter_latency_us = 0;
   std::map<std::string, DeviceType> devices;
+  // Of a part of a cluster (chosen_devices.h): what each of its devices, and each of its servers, is there, 0-based.
+  // Empty: it is whole.
+  std::vector<int> device_numbers, server_numbers;
 
   int num_devices() const;  // D, over all servers
   int num_servers() const;
 };
 
-// The same machines with every `width` devices of a server taken for one: replicas that many devices wide. Links are
-// those of one of its devices. Throws Error(kUsage) naming a server that the width does not divide.
-Cluster replicas_of(const Cluster& cluster, int width);
-// The widths beyond 1 that divide all servers: powers of two, ascending.
+// The widths beyond 1 of which a server has a replica: powers of two, ascending.
 std::vector<int> widths_of(const Cluster& cluster);
 
 // One server of so many such devices, with the links that are known of them, else link_gbytes_per_s of each to the

@@ -7,6 +7,7 @@
 #include "common/base/check.h"
 #include "common/base/error.h"
 #include "common/base/numbers.h"
+#include "common/machine/chosen_devices.h"
 #include "common/pipeline/schedule.h"
 #include "common/pipeline/warmup.h"
 
@@ -16,6 +17,13 @@ namespace {
 std::unique_ptr<Problem> problem_at(const Profile& profile, const machine::Cluster& cluster, ProblemOptions options,
                                     int width) {
   options.width = width;
+  for (const machine::ServerGroup& servers : cluster.servers) {
+    if (servers.devices % width == 0) continue;
+    throw Error(ErrorKind::kUsage,
+                "replicas of " + std::to_string(width) + " devices do not divide the " +
+                    std::to_string(servers.devices) + " devices of a server of cluster '" + cluster.name + "'",
+                "stages of different widths share whole servers");
+  }
   if (width == 1) return std::make_unique<Problem>(profile, cluster, options);
   return std::make_unique<Problem>(profile_at(profile, width), machine::replicas_of(cluster, width), options);
 }

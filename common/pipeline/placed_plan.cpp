@@ -60,6 +60,25 @@ std::string reason_of_groups(const PlacedPlan& placed) {
 
 }  // namespace
 
+std::vector<int> PlacedStage::device_numbers() const {
+  std::vector<int> numbers;
+  for (int d = d0; d < d1; ++d) {
+    for (int of_replica = 0; of_replica < width(); ++of_replica) {
+      numbers.push_back(problem->device_number(d) + of_replica);
+    }
+  }
+  return numbers;
+}
+
+std::vector<int> PlacedPlan::device_numbers() const {
+  std::vector<int> numbers;
+  for (const PlacedStage& stage : stages) {
+    const std::vector<int> own = stage.device_numbers();
+    numbers.insert(numbers.end(), own.begin(), own.end());
+  }
+  return numbers;
+}
+
 PlacedPlan place(const Problem& problem, const Plan& plan) {
   PlacedPlan placed;
   placed.plan = plan;

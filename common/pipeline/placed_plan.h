@@ -21,6 +21,8 @@ struct PlacedStage {
   Link behind;  // to the next stage; of the last one: none
   int width() const { return problem->options().width; }
   const DeviceGroup& group() const { return problem->group(d0, d1); }
+  // Its single devices as the cluster numbers them that the problem's were chosen from, 0-based.
+  std::vector<int> device_numbers() const;
 };
 
 struct PlacedPlan {
@@ -28,6 +30,7 @@ struct PlacedPlan {
   std::vector<PlacedStage> stages;
   int num_stages() const { return static_cast<int>(stages.size()); }
   int num_devices() const { return stages.back().d1 * stages.back().width(); }
+  std::vector<int> device_numbers() const;  // of all stages, in their order
   // The first stage's. What it says of the step (micro-batches, options but for the width, positions, servers) all say.
   const Problem& problem() const { return *stages.front().problem; }
 };

@@ -100,19 +100,14 @@ PlanStage read_stage(const Json& item, const std::string& where, int num_instruc
   return stage;
 }
 
-// The devices of a group are a run of the cluster's order, and its replicas have equally many samples: what plans are
+// The devices of a group, behind those of the groups in front; its replicas have equally many samples: what plans are
 // until now.
-void read_devices(const PlanObject& reader, int num_devices, PlanStage* stage) {
-  const std::vector<int> devices = reader.integers("devices", 1, num_devices);
+void read_devices(const PlanObject& reader, int in_front, PlanStage* stage) {
+  std::vector<int> devices = reader.integers("devices", 1, machine::kMaxDevices);
   if (devices.empty()) reader.fail("devices: found none, expected at least one");
-  for (std::size_t i = 1; i < devices.size(); ++i) {
-    if (devices[i] == devices[i - 1] + 1) continue;
-    reader.fail("devices: found " + std::to_string(devices[i]) + " behind " + std::to_string(devices[i - 1]) +
-                    ", expected consecutive devices",
-                "this version runs plans whose groups are runs of the cluster's devices");
-  }
-  stage->first_device = devices.front();
+  stage->first_device = in_front + 1;
   stage->devices = static_cast<int>(devices.size());
+  stage->device_numbers = std::move(devices);
 }
 
 void read_samples(const PlanObject& reader, PlanStage* stage) {
@@ -154,7 +149,7 @@ Json part_json(const PlanStage& stage, int number) {
 // The devices of a stage, how they share its work, and what that takes.
 Json group_json(const PlanStage& stage) {
   Json devices = Json::array(), sync = Json::array(), memory = Json::object();
-  for (int device = 0; device < stage.devices; ++device) devices.push_back(stage.first_device + device);
+  for (const int device : stage.device_numbers) devices.push_back(device);
   for (const SyncBucket& bucket : stage.sync) sync.push_back({{"ready_share", bucket.ready_share}, {"ms", bucket.ms}});
   for (const auto& [key, part] : kMemoryParts) memory[key] = whole_bytes(stage.memory.*part);
   return {{"devices", std::move(devices)},
@@ -224,6 +219,7 @@ PlanStage describe_stage(const PlacedStage& placed, const Profile& profile, cons
   stage.first_device = d0 * stage.width + 1;
   stage.replicas = d1 - d0;
   stage.devices = stage.replicas * stage.width;
+  for (const int device : placed.device_numbers()) stage.device_numbers.push_back(device + 1);
   stage.samples = problem->micro_batch_samples() / stage.replicas;
   stage.variant = problem->variant(variant);
   stage.forward_ms = times.forward_ms[i];
@@ -344,6 +340,7 @@ Json bounds_json(const PlanDocument& document) {
   const auto known = [](double ms) { return ms > 0 ? Json(ms) : Json(); };
   Json bounds = {{"value", known(document.lower_bound_ms)},
                  {"simulated", known(document.simulated_bound_ms)},
+                 {"all_devices", document.bound_all_devices},
                  {"devices", document.bound_devices},
                  {"devices_in_part", document.bound_devices_in_part}};
   if (!document.bound_within.empty()) bounds["within"] = document.bound_within;
@@ -546,6 +543,7 @@ void read_bounds(const PlanObject& reader, PlanDocument& document) {
   if (!reader.has("bounds")) return;
   const PlanObject bounds(reader.at("bounds"), reader.where("bounds"));
   document.simulated_bound_ms = bounds.number_or_zero("simulated");
+  if (bounds.has("all_devices")) document.bound_all_devices = bounds.at("all_devices") == Json(true);
   if (bounds.has("devices")) document.bound_devices = bounds.integers("devices", 1, machine::kMaxDevices);
   if (bounds.has("devices_in_part")) {
     document.bound_devices_in_part = bounds.integers("devices_in_part", 1, machine::kMaxDevices);
@@ -701,6 +699,7 @@ Structure read_parts_and_groups(const PlanObject& reader, const std::string& sou
                     ", expected a part for each group",
                 "this version runs plans of one part for each group");
   }
+  int in_front = 0;
   for (std::size_t s = 0; s < parts.size(); ++s) {
     const std::string number = std::to_string(s + 1);
     const PlanObject part(parts[s], source + ": part " + number), group(groups[s], source + ": group " + number);
@@ -709,7 +708,8 @@ Structure read_parts_and_groups(const PlanObject& reader, const std::string& sou
     }
     PlanStage stage;
     read_part(part, document.num_instructions, &stage);
-    read_devices(group, document.num_devices, &stage);
+    read_devices(group, in_front, &stage);
+    in_front += stage.devices;
     read_group(group, document.num_devices, &stage);
     read_samples(group, &stage);
     document.stages.push_back(std::move(stage));

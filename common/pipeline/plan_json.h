@@ -29,7 +29,8 @@ struct PlanStage {
   std::string first_name, last_name;    // HLO names of these instructions; empty when the profile has none
   std::vector<LoopTurns> loop_turns;    // empty: it runs none, or the profile has no names
   std::string first_layer, last_layer;  // first and last layer that the stage computes; empty when unknown
-  int first_device = 0, devices = 0;
+  int first_device = 0, devices = 0;  // in the order of the plan's own devices
+  std::vector<int> device_numbers;    // what those are called in the cluster; of version 3
   // From version 2 on. replicas * width = devices; a replica computes `samples` of every micro-batch.
   int replicas = 0, width = 1;
   double samples = 0;
@@ -164,6 +165,7 @@ struct PlanDocument {
   // Numbers of devices whose plans the bounds are about (describe_plan: its own), and those of which only some splits
   // of the batch were looked at, which the bounds hold for.
   std::vector<int> bound_devices, bound_devices_in_part;
+  bool bound_all_devices = false;  // whichever devices of the cluster, in whatever order
   // The options that left only some plans, which the bounds are about: "--micro-batch 8".
   std::vector<std::string> bound_within;
   // What the bounds are about; they hold for this plan. Those about plans of any widths, beside bounds of kOne; about

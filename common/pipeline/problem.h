@@ -203,6 +203,11 @@ class Problem {
   double forward_fraction() const { return forward_fraction_; }
   const ProblemOptions& options() const { return options_; }
   int server_of_device(int device) const { return server_of_device_[static_cast<std::size_t>(device)]; }  // 0-based
+  // What the first device of `device` is in the cluster that the problem's devices were chosen from, and its server.
+  int device_number(int device) const {
+    return device_numbers_.empty() ? device * options_.width : device_numbers_[idx(device)];
+  }
+  int server_number(int server) const { return server_numbers_.empty() ? server : server_numbers_[idx(server)]; }
 
   // Of a size that no stage may have: !valid; above kMostDenseDevices nothing else is said then, but of one device.
   const DeviceGroup& group(int d0, int d1) const { return groups_[group_index(d0, d1)]; }
@@ -431,7 +436,7 @@ class Problem {
   };
   std::vector<Exchanged> exchanged_;  // the kMostExchanged largest
   std::vector<int> sharing_class_;    // [n+1]
-  std::vector<int> server_of_device_;
+  std::vector<int> server_of_device_, device_numbers_, server_numbers_;
   std::vector<double> device_speed_;
   std::vector<double> intra_bytes_per_ms_;       // per server
   std::vector<machine::MessageLinks> messages_;  // per server; between servers what the slowest server of all has

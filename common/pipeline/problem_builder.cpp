@@ -178,6 +178,8 @@ class Problem::Builder {
   // --- Devices ---
 
   void list_devices() {
+    p_.device_numbers_ = cluster_.device_numbers;
+    p_.server_numbers_ = cluster_.server_numbers;
     std::vector<double> inter;
     for (const ServerGroup& servers : cluster_.servers) {
       const DeviceType& device = cluster_.devices.at(servers.device);

@@ -143,7 +143,7 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
   }
   if (any_widths && question.request.lower_bound && !out_of_time()) {
     const pipeline::LowerBound any = any_width_bound(rest, out.one_width, out.bounds);
-    out.any_widths = {any.ms, any.ms, any.method, out.bounds.considered};
+    out.any_widths = {any.ms, any.ms, any.method, out.bounds.considered, out.bounds.all_devices};
   }
   out.notes.planning_ms = spent_ms();
   std::stable_sort(out.kinds.begin(), out.kinds.end(), [](const Candidate& a, const Candidate& b) {

@@ -8,9 +8,11 @@
 
 namespace automap::planners {
 
-// Numbers of devices, falling: with every split of the batch considered, by every width whose replicas can be so many
-// devices; and with some of them only.
+// Devices that bounds are about: any of the cluster (`all`); else numbers of them, falling: with every split of the
+// batch considered by every width whose replicas can be so many devices, and with some splits, widths or choices of so
+// many devices only.
 struct BoundScope {
+  bool all = false;
   std::vector<int> devices, devices_in_part;
 };
 
@@ -18,10 +20,11 @@ struct Bounds {
   double value_ms = 0;      // of V; 0: not known
   double simulated_ms = 0;  // of the simulated step, whatever a plan keeps in flight; 0: not known
   std::string method;       // of value_ms
-  // The premises: splits of the batch, each on so many devices by replicas of one width. Empty: not asked.
+  // The premises: splits of the batch, each on its devices by replicas of one width. Empty: not asked.
   std::vector<StepSize> considered;
+  bool all_devices = false;  // those are all choices of devices that there are
 
-  BoundScope scope(int all_devices) const;
+  BoundScope scope(const machine::Cluster& cluster) const;
   // They are about `size`, too, of which is known only that no plan of it is below least_ms.
   void include(const StepSize& size, double least_ms, const std::string& how);
   // There is a plan of theirs that is as short as this: what is above came of rounding.

@@ -29,6 +29,14 @@ StepSize split_of(const Problem& problem) {
   size.micro_batches = problem.micro_batches();
   size.devices = problem.num_devices();
   size.width = problem.options().width;
+  for (int d = 0; d < size.devices; ++d) {
+    for (int of_replica = 0; of_replica < size.width; ++of_replica) {
+      size.on.push_back(problem.device_number(d) + of_replica);
+    }
+  }
+  const bool first_ones =
+      size.on.back() + 1 == static_cast<int>(size.on.size()) && std::is_sorted(size.on.begin(), size.on.end());
+  if (first_ones) size.on.clear();
   return size;
 }
 
@@ -91,6 +99,11 @@ int Candidate::num_devices() const {
   return even ? problem->num_devices() * size.width : placed.num_devices();
 }
 
+std::vector<int> Candidate::devices() const {
+  if (!even) return placed.device_numbers();
+  return pipeline::PlacedStage{problem.get(), 0, 0, 0, problem->num_devices(), 0, {}}.device_numbers();
+}
+
 int Candidate::width() const {
   int widest = even ? size.width : 1;
   for (const PlacedStage& stage : placed.stages) widest = std::max(widest, stage.width());
@@ -141,6 +154,7 @@ Candidate candidate_of(const std::string& kind, std::shared_ptr<const MixedProbl
   one.size = split_of(one.placed.problem());
   one.size.devices = one.placed.num_devices();
   one.size.width = 1;
+  one.size.on = one.placed.device_numbers();
   one.layout = stages_text(one.placed);
   count(&one);
   return one;
@@ -170,6 +184,7 @@ Bounds bounds_of(const StepPlan& found) {
   bounds.simulated_ms = found.simulated_bound_ms;
   bounds.method = found.result.lower_bound_method;
   bounds.considered = found.considered;
+  bounds.all_devices = found.all_devices;
   return bounds;
 }
 
@@ -210,16 +225,18 @@ std::optional<Candidate> as_asked(const Question& question, const Candidate& one
   options.variants = variants;
   // A layout may have an idle stage, and stages of equal size; whether a plan may is the question's to say.
   options.allow_idle_stages = question.options.allow_idle_stages;
-  options.group_size = 0;
-  const int all = question.cluster.num_devices() / options.width;
-  const int devices = one.problem->num_devices() < all ? one.problem->num_devices() : 0;
-  std::shared_ptr<const Problem> problem = problem_of(question, options, devices);
+  StepSize size = one.size;
+  size.group_size = 0;
+  std::shared_ptr<const Problem> problem = problem_of(question, size, options);
   if (!feasible(*problem, plan)) return no(infeasible_reason(place(*problem, plan)));
   Candidate own = one;
   own.problem = std::move(problem);
   own.plan = std::move(plan);
   own.placed = place(*own.problem, own.plan);
-  own.size.devices = devices;
+  own.size = size;
+  const bool all =
+      size.on.empty() && size.devices == replicas_of(question.cluster, {0, 0, 0, 0, size.width}).num_devices();
+  if (all) own.size.devices = 0;
   own.size.group_size = step.equal_replicas ? first.d1 - first.d0 : 0;
   return own;
 }

@@ -40,6 +40,7 @@ struct Candidate {
   bool of_one_width() const { return mixed == nullptr; }
   int num_stages() const { return even ? even->groups : placed.num_stages(); }
   int num_devices() const;                 // single ones
+  std::vector<int> devices() const;        // which of the cluster, 0-based, in the order of its stages
   int width() const;                       // of the widest stage's replicas
   pipeline::MixedPlan mixed_plan() const;  // of stages of any widths, on `mixed`
 };

@@ -5,6 +5,7 @@
 
 #include "common/base/error.h"
 #include "common/base/numbers.h"
+#include "common/machine/chosen_devices.h"
 
 namespace automap::planners {
 namespace {

@@ -11,6 +11,7 @@
 #include "common/base/error.h"
 #include "common/base/numbers.h"
 #include "common/base/text_table.h"
+#include "common/machine/chosen_devices.h"
 #include "common/pipeline/coarse_profile.h"
 #include "common/pipeline/exact.h"
 #include "common/pipeline/least_work.h"
@@ -50,7 +51,7 @@ void say_of_all_devices(const Question& question, int devices, StepPlan* found) 
   };
   fix(&found->size);
   for (StepSize& size : found->considered) fix(&size);
-  if (found->why_fewer.empty()) found->why_fewer = "the others would not make the step shorter";
+  if (found->why_fewer.empty()) found->why_fewer = "no plan on more of them was found to be shorter";
 }
 
 // A question whose every plan holds to what the stages of the framework have in common.
@@ -153,7 +154,7 @@ class Parts {
         }
       }
       for (const int devices : device_counts(question_)) {
-        several.cluster = first_devices(question_.cluster, devices);
+        several.cluster = machine::first_devices(question_.cluster, devices);
         add_cuts(several);
       }
     }
@@ -194,12 +195,8 @@ class Parts {
 std::unique_ptr<Problem> problem_of_size(const Question& question, const StepSize& size,
                                          const std::vector<StageVariant>& variants) {
   pipeline::ProblemOptions options = question.options;
-  options.micro_batches = size.micro_batches;
-  options.micro_batch_samples = size.samples;
-  options.group_size = size.group_size;
-  options.width = size.width;
   options.variants = variants;
-  return problem_of(question, options, size.devices);
+  return problem_of(question, size, std::move(options));
 }
 
 double length_of(const Problem& problem, const Plan& plan, Objective objective) {
@@ -342,7 +339,7 @@ std::vector<StepPlan> of_any_framework(const Question& question) {
   any.request.time_limit_s /= shares;
   std::vector<StepPlan> plans;
   for (const int devices : counts) {
-    any.cluster = first_devices(question.cluster, devices);
+    any.cluster = machine::first_devices(question.cluster, devices);
     try {
       plans.push_back(plan_step_alone(any));
       say_of_all_devices(question, devices, &plans.back());
@@ -388,6 +385,8 @@ void take_bounds(const Question& question, const std::vector<StepPlan>& any, Ste
   result.lower_bound_method = bounds.method;
   found->simulated_bound_ms = simulated ? bounds.simulated_ms : 0;
   found->considered = std::move(bounds.considered);
+  found->all_devices =
+      !any.empty() && std::all_of(any.begin(), any.end(), [](const StepPlan& one) { return one.all_devices; });
   result.set_gap();
 }
 

@@ -19,6 +19,7 @@ struct GivenPlan {
   double micro_batch_samples = 0;                // mb; 0: not said
   int micro_batches = 0;                         // M; 0: not said
   int num_devices = 0;                           // 0: not said
+  std::vector<int> devices;                      // which, 0-based, in the order of its stages; empty: the first ones
   std::vector<int> widths;                       // [S] of their replicas
   int num_instructions = 0;                      // 0: not said
   std::string model, model_sha256;               // empty: not said

@@ -6,6 +6,7 @@
 
 #include "common/base/error.h"
 #include "common/base/numbers.h"
+#include "common/machine/chosen_devices.h"
 #include "common/pipeline/coarse_profile.h"
 #include "plan/planners/even_search.h"
 #include "plan/planners/layers.h"
@@ -198,7 +199,10 @@ Candidate of_schedule(const KindTurn& turn, const EvenSchedule& schedule, const 
   std::shared_ptr<const pipeline::Problem> problem = std::move(best->problem);
   if (!ends.empty()) {
     for (int& cut : best->plan.cuts) cut = ends[at(cut - 1)];
-    problem = problem_of(turn.question, problem->options());
+    problem = std::make_unique<pipeline::Problem>(
+        problem->options().width == 1 ? turn.question.profile()
+                                      : profile_at(turn.question.profile(), problem->options().width),
+        machine::replicas_of(turn.question.cluster, problem->options().width), problem->options());
     if (!even_feasible(*problem, best->plan)) return no_candidate(name, why_none);
   }
   return candidate_of(name, std::move(problem), best->plan);

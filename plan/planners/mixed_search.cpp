@@ -1,15 +1,19 @@
 #include "plan/planners/mixed_search.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "common/base/error.h"
 #include "common/base/numbers.h"
 #include "common/base/work.h"
+#include "common/machine/chosen_devices.h"
 #include "common/pipeline/any_width.h"
 #include "common/pipeline/least_work.h"
+#include "plan/planners/device_choices.h"
 #include "plan/planners/effort.h"
 
 namespace automap::planners {
@@ -23,10 +27,30 @@ constexpr int kMostSimulated = 6000;
 constexpr int kMostCutMoves = 24;
 // Stages of which every assignment of widths is tried as a start.
 constexpr int kMostAssigned = 4;
+// So many ways to cut are all tried.
+constexpr int kMostWays = 32;
+// Of the starts the best so many are improved.
+constexpr std::size_t kMostStarts = 4;
+// Devices whose every division among stages is tried as a start, and stages of those.
+constexpr int kMostDivided = 8;
+constexpr int kMostStagesDivided = 3;
 
 class MixedSearch {
  public:
   MixedSearch(const MixedProblem& problem, Work& time) : problem_(problem), time_(time), widths_(problem.widths()) {}
+
+  // Starts of up to so many stages on every division of few devices, of any widths and equal variants: the best of all.
+  void start_from_every_division(int first_stages, int most_stages) {
+    const int devices = problem_.num_devices();
+    if (devices > kMostDivided) return;
+    const int most = std::min({most_stages, kMostStagesDivided, devices, problem_.num_instructions()});
+    for (int stages = std::max(2, first_stages); stages <= most; ++stages) {
+      MixedPlan start;
+      start.schedule = pipeline::Schedule::kAdaptive;
+      start.cuts.resize(at(stages - 1));
+      divide(&start, stages, 0);
+    }
+  }
 
   // The plan with its widths changed, stage by stage, and cuts moved, as long as the step gets shorter.
   void run(MixedPlan start) {
@@ -45,6 +69,25 @@ class MixedSearch {
         }
       }
     }
+    improve();
+  }
+
+  // The best start, and then the others that are near it.
+  void improve_starts() {
+    improve();
+    for (const auto& [ms, start] : starts_) {
+      const MixedPlan before = best_;
+      const double before_ms = best_ms_;
+      best_ = start;
+      best_ms_ = ms;
+      improve();
+      if (best_ms_ < before_ms) continue;
+      best_ = before;
+      best_ms_ = before_ms;
+    }
+  }
+
+  void improve() {
     for (bool shorter = best_ms_ < kInfinity; shorter && !over();) {
       shorter = false;
       for (int s = 1; s <= best_.num_stages() && !over(); ++s) {
@@ -74,13 +117,67 @@ class MixedSearch {
  private:
   bool over() { return judged_ >= kMostSimulated || time_.over(); }
 
+  // Stages as of the next one, on the devices behind `d0`.
+  void divide(MixedPlan* start, int stages, int d0) {
+    const auto taken = static_cast<int>(start->widths.size());
+    if (taken == stages) {
+      for (int v = 0; v < problem_.problem(widths_.front()).num_variants() && !over(); ++v) {
+        MixedPlan plan = *start;
+        plan.variants.assign(at(stages), static_cast<std::uint8_t>(v));
+        if (!is_mixed(plan) || !balance(plan)) continue;
+        plan = rebalanced(std::move(plan));
+        keep_start(judge(plan), plan);
+        consider(plan);
+      }
+      return;
+    }
+    const bool last = taken + 1 == stages;
+    for (int d1 = last ? problem_.num_devices() : d0 + 1; d1 <= problem_.num_devices() - (stages - taken - 1); ++d1) {
+      for (const int width : widths_) {
+        if (d0 % width != 0 || d1 % width != 0 || over()) continue;
+        start->widths.push_back(width);
+        if (!last) start->device_cuts.push_back(d1);
+        divide(start, stages, d1);
+        if (!last) start->device_cuts.pop_back();
+        start->widths.pop_back();
+      }
+    }
+  }
+
   double judge(const MixedPlan& plan) {
     ++judged_;
     return problem_.simulated_ms(plan);
   }
 
+  // Few positions are cut in every way.
+  MixedPlan best_cut(MixedPlan plan) {
+    const auto cuts = static_cast<int>(plan.cuts.size()), n = problem_.num_instructions();
+    for (int s = 0; s < cuts; ++s) plan.cuts[at(s)] = s + 1;
+    MixedPlan best = plan;
+    double least = kInfinity;
+    for (;;) {
+      if (const double ms = judge(plan); ms < least) {
+        least = ms;
+        best = plan;
+      }
+      int s = cuts - 1;
+      while (s >= 0 && plan.cuts[at(s)] == n - cuts + s) --s;
+      if (s < 0) return best;
+      ++plan.cuts[at(s)];
+      for (int behind = s + 1; behind < cuts; ++behind) plan.cuts[at(behind)] = plan.cuts[at(behind - 1)] + 1;
+    }
+  }
+
+  // In how many ways the positions can be cut; more than kMostWays are not counted.
+  int ways_to_cut(int stages) const {
+    double ways = 1;
+    for (int s = 1; s < stages; ++s) ways = ways * (problem_.num_instructions() - s) / s;
+    return ways > kMostWays ? kMostWays + 1 : static_cast<int>(std::lround(ways));
+  }
+
   // Cuts moved between neighbours, doubling and halving steps.
   MixedPlan rebalanced(MixedPlan plan) {
+    if (ways_to_cut(plan.num_stages()) <= kMostWays) return best_cut(std::move(plan));
     double ms = judge(plan);
     if (ms == kInfinity) {
       // It may be the cuts that do not fit: from about equal compute.
@@ -137,6 +234,13 @@ class MixedSearch {
     return true;
   }
 
+  void keep_start(double ms, const MixedPlan& plan) {
+    if (ms == kInfinity) return;
+    starts_.emplace_back(ms, plan);
+    std::stable_sort(starts_.begin(), starts_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    if (starts_.size() > kMostStarts) starts_.pop_back();
+  }
+
   static bool is_mixed(const MixedPlan& plan) {
     return std::adjacent_find(plan.widths.begin(), plan.widths.end(), std::not_equal_to<>()) != plan.widths.end();
   }
@@ -157,6 +261,7 @@ class MixedSearch {
   Work& time_;
   const std::vector<int> widths_;
   MixedPlan best_, best_mixed_;
+  std::vector<std::pair<double, MixedPlan>> starts_;  // the best divisions, rising
   double best_ms_ = kInfinity, best_mixed_ms_ = kInfinity;
   int judged_ = 0;
 };
@@ -185,18 +290,57 @@ std::optional<MixedPlan> start_of(const Candidate& found, const PlanRequest& req
   return start;
 }
 
-// Splits near that of the plan found, of those on as many devices that it was chosen from; its own first.
-std::vector<StepSize> splits_near(const Candidate& found, const Bounds& bounds) {
-  std::vector<StepSize> splits = {found.size};
-  for (const double factor : {2.0, 0.5}) {
-    const double samples = found.size.samples * factor;
-    const auto same = std::find_if(bounds.considered.begin(), bounds.considered.end(), [&](const StepSize& size) {
-      return size.samples == samples && size.batch() == found.size.batch() && size.width == found.size.width &&
-             size.devices == found.size.devices;
-    });
-    if (same != bounds.considered.end()) splits.push_back(*same);
+// A split of the batch on devices, and what no plan on those is below.
+struct Place {
+  std::vector<int> devices;
+  double samples = 0;
+  int micro_batches = 0;
+  double bound_ms = 0;
+  bool near = false;  // the plan's devices, and its split or one next to it
+};
+
+// Where plans are looked for: on the plan's own devices with splits near its own; where the choices of devices are few,
+// with any split on all of them, too. The most promising first.
+std::vector<Place> places(const Question& question, const Candidate& found, const Bounds& bounds) {
+  const machine::Cluster& cluster = question.cluster;
+  std::vector<std::vector<int>> choices = {found.devices()};
+  for (const DeviceChoice& choice : all_choices(cluster, 1)) {
+    std::vector<int> devices = machine::devices_of(cluster, choice);
+    if (devices.size() > 1 && static_cast<int>(devices.size()) <= kMostDivided && devices != choices.front()) {
+      choices.push_back(std::move(devices));
+    }
   }
-  return splits;
+  std::map<double, int> splits = {{found.size.samples, found.size.micro_batches}};
+  for (const StepSize& size : bounds.considered) splits[size.samples] = size.micro_batches;
+  std::vector<Place> out;
+  for (std::size_t c = 0; c < choices.size(); ++c) {
+    const double bound_ms = pipeline::least_work_bound_ms(question.profile(), machine::on_devices(cluster, choices[c]),
+                                                          question.options.replicas, found.size.batch());
+    for (const auto& [samples, micro_batches] : splits) {
+      const double factor = samples / found.size.samples;
+      const bool near = c == 0 && (factor == 1 || factor == 2 || factor == 0.5);
+      if (near || static_cast<int>(choices[c].size()) <= kMostDivided) {
+        out.push_back({choices[c], samples, micro_batches, bound_ms, near});
+      }
+    }
+  }
+  std::stable_sort(out.begin(), out.end(), [](const Place& a, const Place& b) {
+    return std::make_pair(!a.near, a.bound_ms) < std::make_pair(!b.near, b.bound_ms);
+  });
+  return out;
+}
+
+// What no plan of the problem is below, whatever its widths; 0 where it is not known.
+double simple_bound_ms(const MixedProblem& problem, const Question& question, const machine::Cluster& used,
+                       const PlanRequest& request) {
+  const auto relaxed = pipeline::any_width_problem(problem, question.profile(), used);
+  const int most = std::min(
+      {request.stages > 0 ? request.stages : request.max_stages, relaxed->num_devices(), relaxed->num_instructions()});
+  const std::vector<double> bounds = simple_lower_bounds_ms(*relaxed, pipeline::Schedule::kAdaptive, most);
+  double least = kInfinity;
+  for (int stages = std::max(2, request.stages); stages <= most; ++stages)
+    least = std::min(least, bounds[at(stages - 1)]);
+  return least;
 }
 
 }  // namespace
@@ -212,15 +356,16 @@ std::optional<MixedChoice> best_mixed(const Question& question, const Candidate&
       cluster.num_devices() > pipeline::kMostDenseDevices) {
     return std::nullopt;
   }
-  const machine::Cluster used = first_devices(cluster, found.problem->num_devices() * found.problem->options().width);
-  const std::optional<MixedPlan> start = start_of(found, request, used.num_devices());
-  if (!start) return std::nullopt;
+  if (request.stages == 1 || request.max_stages < 2) return std::nullopt;
   std::optional<MixedChoice> best;
   Work time(request.time_limits());
-  for (const StepSize& size : splits_near(found, bounds)) {
+  for (const Place& place : places(question, found, bounds)) {
+    const double best_ms = best ? std::min(best->simulated_step_ms, found.simulated_step_ms) : found.simulated_step_ms;
+    if (!place.near && (place.bound_ms >= best_ms || time.over())) continue;
+    const machine::Cluster used = machine::on_devices(cluster, place.devices);
     pipeline::ProblemOptions own = options;
-    own.micro_batch_samples = size.samples;
-    own.micro_batches = size.micro_batches;
+    own.micro_batch_samples = place.samples;
+    own.micro_batches = place.micro_batches;
     std::unique_ptr<MixedProblem> problem;
     try {
       problem = std::make_unique<MixedProblem>(profile, used, own);
@@ -228,8 +373,12 @@ std::optional<MixedChoice> best_mixed(const Question& question, const Candidate&
       if (e.kind() != ErrorKind::kUsage) throw;  // more samples than there are times for
       continue;
     }
+    if (!place.near && simple_bound_ms(*problem, question, used, request) >= best_ms) continue;
     MixedSearch search(*problem, time);
-    search.run(*start);
+    search.start_from_every_division(request.stages, request.stages > 0 ? request.stages : request.max_stages);
+    const std::optional<MixedPlan> start = place.near ? start_of(found, request, used.num_devices()) : std::nullopt;
+    if (start) search.run(*start);
+    search.improve_starts();
     if (search.best_mixed_ms() == kInfinity) continue;
     MixedPlan plan = search.best_mixed();
     plan.warmup = chosen_warmup(problem->place(plan));
@@ -247,12 +396,18 @@ namespace {
 
 constexpr double kRounding = 1e-9;
 
-// A number of devices and a split of the batch: (devices, samples) -> micro-batches.
-std::map<std::pair<int, double>, int> splits_bounded(const Candidate& found, const Bounds& bounds, int all_devices) {
-  std::map<std::pair<int, double>, int> splits;
+// Devices and a split of the batch: (devices, samples) -> micro-batches.
+std::map<std::pair<std::vector<int>, double>, int> splits_bounded(const Candidate& found, const Bounds& bounds,
+                                                                  const machine::Cluster& cluster) {
+  std::map<std::pair<std::vector<int>, double>, int> splits;
   const auto add = [&](const StepSize& size) {
-    const int devices = size.devices > 0 ? size.devices * size.width : all_devices;
-    splits[{devices, size.samples}] = size.micro_batches;
+    std::vector<int> devices = size.on;
+    if (devices.empty()) {
+      devices.resize(
+          at(size.devices > 0 ? std::min(size.devices * size.width, cluster.num_devices()) : cluster.num_devices()));
+      std::iota(devices.begin(), devices.end(), 0);
+    }
+    splits[{std::move(devices), size.samples}] = size.micro_batches;
   };
   add(found.size);
   for (const StepSize& size : bounds.considered) add(size);
@@ -273,9 +428,9 @@ pipeline::LowerBound any_width_bound(const Question& question, const Candidate& 
   least.ms = known ? std::min(bounds.value_ms, bounds.simulated_ms) : std::min(found.step_ms, found.simulated_step_ms);
   least.method = "that of one width";
   Work whole(request.time_limits());
-  for (const auto& [size, micro_batches] : splits_bounded(found, bounds, cluster.num_devices())) {
+  for (const auto& [size, micro_batches] : splits_bounded(found, bounds, cluster)) {
     const auto& [devices, samples] = size;
-    const machine::Cluster used = first_devices(cluster, devices);
+    const machine::Cluster used = machine::on_devices(cluster, devices);
     if (whole.stopped() || whole.over()) {
       // What was not looked at may be shorter.
       const double work_ms = pipeline::least_work_bound_ms(profile, cluster, options.replicas, found.size.batch());

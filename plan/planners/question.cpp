@@ -2,12 +2,15 @@
 
 namespace automap::planners {
 
-std::unique_ptr<pipeline::Problem> problem_of(const Question& question, const pipeline::ProblemOptions& options,
-                                              int replicas) {
-  const int width = options.width;
-  const machine::Cluster all = width == 1 ? question.cluster : machine::replicas_of(question.cluster, width);
-  return std::make_unique<pipeline::Problem>(width == 1 ? question.profile() : profile_at(question.profile(), width),
-                                             replicas > 0 ? first_devices(all, replicas) : all, options);
+std::unique_ptr<pipeline::Problem> problem_of(const Question& question, const StepSize& size,
+                                              pipeline::ProblemOptions options) {
+  options.micro_batches = size.micro_batches;
+  options.micro_batch_samples = size.samples;
+  options.group_size = size.group_size;
+  options.width = size.width;
+  return std::make_unique<pipeline::Problem>(
+      size.width == 1 ? question.profile() : profile_at(question.profile(), size.width),
+      replicas_of(question.cluster, size), options);
 }
 
 }  // namespace automap::planners

@@ -50,8 +50,8 @@ struct Question {
   std::shared_ptr<const pipeline::Profile> profile_ = std::make_shared<const pipeline::Profile>();
 };
 
-// Replicas of options.width devices as a planning problem; the first so many of them, 0: all.
-std::unique_ptr<pipeline::Problem> problem_of(const Question& question, const pipeline::ProblemOptions& options,
-                                              int replicas = 0);
+// The planning problem of one split: on its devices, with replicas of its width.
+std::unique_ptr<pipeline::Problem> problem_of(const Question& question, const StepSize& size,
+                                              pipeline::ProblemOptions options);
 
 }  // namespace automap::planners

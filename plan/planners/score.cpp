@@ -10,6 +10,7 @@
 #include "common/base/error.h"
 #include "common/base/numbers.h"
 #include "common/base/text_table.h"
+#include "common/machine/chosen_devices.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/schedule.h"
 #include "common/pipeline/warmup.h"
@@ -307,10 +308,21 @@ ScoredPlan score_mixed(const Profile& profile, const Cluster& cluster, const Pro
 
 namespace {
 
-// On the first so many devices.
-ScoredPlan score_at_widths(GivenPlan given, int devices, const Profile& profile, const Cluster& cluster,
+// The devices that the file names.
+Cluster named_devices(const GivenPlan& given, const Cluster& cluster) {
+  if (given.devices.empty()) return cluster;
+  try {
+    return machine::on_devices(cluster, given.devices);
+  } catch (const Error& e) {
+    throw Error(ErrorKind::kData, given.source + ": " + e.what(), e.hint());
+  }
+}
+
+// On the first so many devices of those that it names.
+ScoredPlan score_at_widths(GivenPlan given, int devices, const Profile& profile, const Cluster& all,
                            ProblemOptions options) {
   const std::string& source = given.source;
+  const Cluster cluster = named_devices(given, all);
   const int width = given.widths.front();
   if (std::any_of(given.widths.begin(), given.widths.end(), [&](int other) { return other != width; })) {
     if (options.replicas == pipeline::Replicas::kFractional) {
@@ -320,13 +332,14 @@ ScoredPlan score_at_widths(GivenPlan given, int devices, const Profile& profile,
     pipeline::MixedPlan plan;
     static_cast<Plan&>(plan) = std::move(given.plan);
     plan.widths = std::move(given.widths);
-    return score_mixed(profile, first_devices(cluster, devices), options, std::move(plan), source);
+    return score_mixed(profile, machine::first_devices(cluster, devices), options, std::move(plan), source);
   }
   check_widths(given.widths, given.plan.device_cuts, devices, source);
   for (int& cut : given.plan.device_cuts) cut /= width;
   const AtWidth at = replicas_at(profile, cluster, width, source, ErrorKind::kData);
   options.width = width;
-  return score_plan(at.profile, first_devices(at.replicas, devices / width), options, std::move(given.plan), source);
+  return score_plan(at.profile, machine::first_devices(at.replicas, devices / width), options, std::move(given.plan),
+                    source);
 }
 
 }  // namespace
@@ -409,6 +422,15 @@ ScoredPlan score_layout(const Layout& layout, const Question& question) {
         "dp=" + std::to_string(std::min(layout.dp, there / stages)) + ",pp=" + std::to_string(stages) + " would do");
   }
   const int devices = static_cast<int>(wanted);
+  const int replicas =
+      replicas_at(profile, cluster, layout.tp, "--layout " + layout.text(), ErrorKind::kUsage).replicas.num_devices();
+  if (layout.dp * layout.pp > replicas) {
+    refuse_layout("--layout: dp=" + std::to_string(layout.dp) + " times pp=" + std::to_string(layout.pp) + " are " +
+                      std::to_string(layout.dp * layout.pp) + " replicas of " + std::to_string(layout.tp) +
+                      " devices, the servers of " + cluster.name + " hold " + std::to_string(replicas),
+                  "a replica stands in one server; dp=" + std::to_string(std::max(1, replicas / stages)) +
+                      ",pp=" + std::to_string(std::min(stages, replicas)) + " would do");
+  }
   if (layout.pp > pipeline::kMaxPlanStages) {
     refuse_layout("--layout: pp=" + std::to_string(layout.pp) + " stages, at most " +
                       std::to_string(pipeline::kMaxPlanStages) + " are planned",
@@ -457,8 +479,8 @@ ScoredPlan score_layout(const Layout& layout, const Question& question) {
   options.width = layout.tp;
   const std::string source = "--layout " + layout.text();
   const AtWidth at = replicas_at(profile, cluster, layout.tp, source, ErrorKind::kUsage);
-  return score_plan(at.profile, first_devices(at.replicas, devices / layout.tp), options, plan_of(layout, profile),
-                    source);
+  return score_plan(at.profile, machine::first_devices(at.replicas, devices / layout.tp), options,
+                    plan_of(layout, profile), source);
 }
 
 }  // namespace automap::planners

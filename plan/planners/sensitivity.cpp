@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "common/base/text_table.h"
+#include "common/machine/chosen_devices.h"
 #include "plan/planners/score.h"
 #include "plan/planners/step_choice.h"
 
@@ -125,12 +126,9 @@ std::vector<PlanSensitivity> plan_sensitivity(const Question& question, const Ca
     pipeline::ProblemOptions own = one.placed.problem().options();
     own.allow_idle_stages = true;
     own.group_size = 0;
-    if (!one.of_one_width()) {
-      return score_mixed(of, first_devices(on, one.num_devices()), own, one.mixed_plan(), "the plan");
-    }
-    return score_plan(profile_at(of, own.width),
-                      first_devices(machine::replicas_of(on, own.width), one.problem->num_devices()), own, one.plan,
-                      "the plan");
+    const machine::Cluster used = machine::on_devices(on, one.devices());
+    if (!one.of_one_width()) return score_mixed(of, used, own, one.mixed_plan(), "the plan");
+    return score_plan(profile_at(of, own.width), machine::replicas_of(used, own.width), own, one.plan, "the plan");
   };
   const PlanRequest& request = question.request;
   const auto start = std::chrono::steady_clock::now();

@@ -30,6 +30,18 @@ StepSize split_alone(const StepSize& size) {
   return {size.samples, size.micro_batches};
 }
 
+// Devices that replicas of a width leave over are not planned for: not all then.
+void count_devices(const machine::Cluster& cluster, StepSize* size) {
+  if (size->devices > 0) return;
+  const int devices = devices_of(cluster, *size);
+  if (devices < cluster.num_devices()) size->devices = devices / size->width;
+}
+
+void count_devices(const machine::Cluster& cluster, StepPlan* plan) {
+  count_devices(cluster, &plan->size);
+  for (StepSize& size : plan->considered) count_devices(cluster, &size);
+}
+
 // Plans of every width that the profile knows, the best of them, and what none of them can be below. All widths get a
 // share of the effort, the best the rest.
 StepPlan plan_all_widths(const Question& question, const std::vector<StepSize>& sizes, Time start) {
@@ -65,6 +77,7 @@ StepPlan plan_all_widths(const Question& question, const std::vector<StepSize>& 
   StepPlan best = (*best_planner)->finish(&closer);
   if (widths.size() == 1) {
     best.result.planning_ms = (*best_planner)->gone_ms();
+    best.all_devices = (*best_planner)->considered_all_devices();
     return best;
   }
   for (const auto& planner : planners) {
@@ -86,6 +99,9 @@ StepPlan plan_all_widths(const Question& question, const std::vector<StepSize>& 
     best.considered.erase(std::remove_if(best.considered.begin(), best.considered.end(), alone), best.considered.end());
   }
   best.result.planning_ms = (*best_planner)->gone_ms();
+  best.all_devices = std::all_of(planners.begin(), planners.end(),
+                                 [](const auto& planner) { return planner->considered_all_devices(); });
+  count_devices(question.cluster, &best);
   return best;
 }
 
@@ -119,6 +135,7 @@ std::optional<StepPlan> plan_by_a_look(const Question& question, const std::vect
   if (!plan.result.plan) return std::nullopt;
   plan.considered = std::move(rough.considered);
   plan.why_fewer = std::move(rough.why_fewer);
+  plan.all_devices = rough.all_devices;
   plan.widths = std::move(rough.widths);
   for (WidthAlternative& width : plan.widths) {
     if (width.width != plan.size.width) continue;

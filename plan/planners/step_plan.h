@@ -22,6 +22,7 @@ struct StepPlan {
   std::unique_ptr<pipeline::Problem> problem;  // the one that `result` is a plan for
   PlanResult result;
   std::vector<StepSize> considered;  // of every width that was planned for
+  bool all_devices = false;          // these are on all choices of devices that there are
   // No plan of any split is simulated shorter, whatever it keeps in flight; 0: not known.
   double simulated_bound_ms = 0;
   std::string why_fewer;                 // why it leaves devices of the cluster free; empty: it does not

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "common/base/error.h"
+#include "common/machine/chosen_devices.h"
 
 namespace automap::planners {
 namespace {
@@ -94,6 +95,17 @@ std::vector<StepSize> whole_sizes(const StepRequest& r, std::int64_t own, double
 
 }  // namespace
 
+machine::Cluster replicas_of(const machine::Cluster& cluster, const StepSize& size) {
+  const Cluster replicas =
+      machine::replicas_of(size.on.empty() ? cluster : machine::on_devices(cluster, size.on), size.width);
+  return size.devices > 0 ? machine::first_devices(replicas, size.devices) : replicas;
+}
+
+int devices_of(const machine::Cluster& cluster, const StepSize& size) {
+  if (size.devices > 0) return size.devices * size.width;
+  return replicas_of(cluster, size).num_devices() * size.width;
+}
+
 std::vector<std::int64_t> divisors(std::int64_t number) {
   std::vector<std::int64_t> low, high;
   for (std::int64_t d = 1; d * d <= number; ++d) {
@@ -140,26 +152,6 @@ std::vector<StepSize> further_sizes(const StepRequest& request, const Profile& p
     if (std::find(sizes.begin(), sizes.end(), size) == sizes.end()) further.push_back(size);
   }
   return further;
-}
-
-Cluster first_devices(const Cluster& cluster, int devices) {
-  Cluster some = cluster;
-  some.servers.clear();
-  for (const machine::ServerGroup& servers : cluster.servers) {
-    machine::ServerGroup whole = servers;
-    whole.count = std::min(servers.count, devices / servers.devices);
-    if (whole.count > 0) some.servers.push_back(whole);
-    devices -= whole.count * servers.devices;
-    if (whole.count < servers.count && devices > 0) {
-      machine::ServerGroup part = servers;
-      part.count = 1;
-      part.devices = devices;
-      some.servers.push_back(part);
-      devices = 0;
-    }
-    if (devices == 0) break;
-  }
-  return some;
 }
 
 }  // namespace automap::planners

@@ -30,15 +30,21 @@ std::vector<std::int64_t> divisors(std::int64_t number);
 struct StepSize {
   double samples = 0;  // mb
   int micro_batches = 0;
-  int devices = 0;     // used, the first of the cluster; 0: all
-  int group_size = 0;  // devices of every stage; 0: any
-  int width = 1;       // of every replica; devices and group_size count replicas
+  int devices = 0;           // used, the first of those it stands on; 0: all
+  int group_size = 0;        // devices of every stage; 0: any
+  int width = 1;             // of every replica; devices and group_size count replicas
+  std::vector<int> on = {};  // single devices of the cluster that it stands on, 0-based, in order; empty: all of it
   double batch() const { return samples * micro_batches; }
   bool operator==(const StepSize& o) const {
     return samples == o.samples && micro_batches == o.micro_batches && devices == o.devices &&
-           group_size == o.group_size && width == o.width;
+           group_size == o.group_size && width == o.width && on == o.on;
   }
 };
+
+// What a split stands on: its devices of `cluster`, those of a replica taken for one.
+machine::Cluster replicas_of(const machine::Cluster& cluster, const StepSize& size);
+// How many single devices those are.
+int devices_of(const machine::Cluster& cluster, const StepSize& size);
 
 // The splits that the request leaves, the profile's own micro-batch first, then those nearest to it. With fractional
 // replicas the micro-batch is the profile's unless it is given. Throws Error(kUsage) naming what would do when the
@@ -50,8 +56,5 @@ std::vector<StepSize> step_sizes(const StepRequest& request, const pipeline::Pro
 // they are worth a look where the most of the others were the best, or none fits.
 std::vector<StepSize> further_sizes(const StepRequest& request, const pipeline::Profile& profile,
                                     pipeline::Replicas replicas);
-
-// The first `devices` devices of a cluster.
-machine::Cluster first_devices(const machine::Cluster& cluster, int devices);
 
 }  // namespace automap::planners

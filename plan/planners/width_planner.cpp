@@ -7,6 +7,7 @@
 
 #include "common/base/error.h"
 #include "common/base/numbers.h"
+#include "common/machine/chosen_devices.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/schedule.h"
 #include "plan/planners/effort.h"
@@ -25,6 +26,10 @@ namespace {
 constexpr double kNearLook = 0.05;
 // Numbers of devices that are tried where nothing else has a plan: so many next to the most, and next to one.
 constexpr int kFewerTried = 32;
+// From a choice to better ones beside it; a step that gains less is the last.
+constexpr int kMostSteps = 16;
+constexpr double kWorthAStep = 1e-4;
+constexpr double kRounding = 1e-9;
 constexpr double kLeastTime = 1e-3;  // seconds, for a planner that comes when the time is over
 // For the bound of one split that comes to no end with kBoundUnits.
 constexpr std::int64_t kCloserUnits = 1'000'000'000;
@@ -43,12 +48,14 @@ int most_stages(const Problem& problem, const PlanRequest& request) {
 
 WidthPlanner::WidthPlanner(const Question& question, int width, double hopeless_ms, Time start)
     : profile_(width == 1 ? question.profile() : profile_at(question.profile(), width)),
-      cluster_(width == 1 ? question.cluster : machine::replicas_of(question.cluster, width)),
+      whole_(question.cluster),
+      cluster_(machine::replicas_of(question.cluster, width)),
       options_(at_width(question.options, width)),
       request_(question.request),
       equal_replicas_(question.step.equal_replicas),
       lone_replicas_(question.step.lone_replicas),
       hopeless_ms_(hopeless_ms),
+      sample_ms_(least_sample_ms()),
       start_(start),
       clock_(in_time(request_).time_limits()) {}
 
@@ -108,6 +115,7 @@ void WidthPlanner::look_at_all(std::vector<StepSize> sizes, const std::vector<St
   look_further(further);
   if (best_look_ms() < hopeless_ms_ || hopeless_ms_ == kInfinity) look_at_fewer(considered_);
   look_at_halves(std::min(hopeless_ms_, best_look_ms()));
+  look_at_choices();
 }
 
 double WidthPlanner::best_look_ms() const {
@@ -206,6 +214,7 @@ void WidthPlanner::tighten(StepPlan& plan, int* closer) const {
   double simulated = plan.simulated_bound_ms;
   for (const StepSize& size : considered_) {
     if (size.devices > 0 && request_.stages > size.devices) continue;
+    if (work_bound_ms(size) >= std::max(result.lower_bound_ms, simulated)) continue;
     const std::unique_ptr<Problem> problem = possible_problem(profile_, size);
     if (!problem) continue;
     if (!(size == plan.size) && simple_bound_ms(*problem, size) < result.lower_bound_ms) {
@@ -227,6 +236,7 @@ void WidthPlanner::tighten_simply(StepPlan& plan, bool own) const {
   if (!own) result.lower_bound_method = pipeline::kBalanceOfWork;
   for (const StepSize& size : considered_) {
     if (own && size == plan.size) continue;
+    if (work_bound_ms(size) >= result.lower_bound_ms) continue;
     double bound_ms = kInfinity;
     const auto known =
         std::find_if(simple_bounds_.begin(), simple_bounds_.end(), [&](const auto& of) { return of.first == size; });
@@ -311,14 +321,13 @@ std::int64_t WidthPlanner::most_busy(const StepSize& size) const {
 void WidthPlanner::look_at_halves(double best_ms) {
   if (options_.replicas == Replicas::kFractional || equal_replicas_ || lone_replicas_) return;
   if (best_ms == kInfinity) return;  // what does not fit on all does not on fewer
-  const double sample_ms = least_sample_ms();
   std::vector<StepSize> tries;
   for (const StepSize& size : considered_) {
     if (size.devices > 0) continue;
     for (const int fewer : halves()) {
       StepSize one = size;
       one.devices = fewer;
-      if (fewer >= std::max(1, request_.stages) && size.batch() * sample_ms / fewer < best_ms &&
+      if (fewer >= std::max(1, request_.stages) && work_bound_ms(one) < best_ms &&
           std::find(considered_.begin(), considered_.end(), one) == considered_.end()) {
         tries.push_back(one);
       }
@@ -327,6 +336,101 @@ void WidthPlanner::look_at_halves(double best_ms) {
   if (tries.empty() || out_of_time()) return;
   look(tries, considered_.size() + tries.size());
   considered_.insert(considered_.end(), tries.begin(), tries.end());
+}
+
+std::vector<StepSize> WidthPlanner::splits() const {
+  std::vector<StepSize> out;
+  for (const StepSize& size : considered_) {
+    const StepSize split{size.samples, size.micro_batches, 0, 0, options_.width};
+    if (std::find(out.begin(), out.end(), split) == out.end()) out.push_back(split);
+  }
+  return out;
+}
+
+DeviceChoice WidthPlanner::choice_of(const StepSize& size) const {
+  std::vector<int> devices = size.on;
+  const int replicas = size.devices > 0 ? size.devices : cluster_.num_devices();
+  for (int r = 0; size.on.empty() && r < replicas; ++r) {
+    for (int d = 0; d < options_.width; ++d) devices.push_back(machine::device_number(cluster_, r) + d);
+  }
+  return planners::choice_of(whole_, devices);
+}
+
+std::vector<StepSize> WidthPlanner::on_choice(const StepSize& split, const DeviceChoice& choice) const {
+  StepSize size = split;
+  size.on = machine::devices_of(whole_, choice);
+  size.devices = static_cast<int>(size.on.size()) / options_.width;
+  bool first_ones = true;
+  for (int r = 0; r < size.devices && first_ones; ++r) {
+    first_ones = machine::device_number(cluster_, r) == size.on[at(r * options_.width)];
+  }
+  if (first_ones) {
+    size.on.clear();
+    if (size.devices == cluster_.num_devices()) size.devices = 0;
+  }
+  std::vector<StepSize> out;
+  const int devices = size.devices > 0 ? size.devices : cluster_.num_devices();
+  for (int group = devices; group >= 1; --group) {
+    if (!equal_replicas_ && !lone_replicas_) return {size};
+    if (lone_replicas_) group = 1;
+    const int stages = devices / group;
+    if (devices % group != 0 || std::fmod(size.samples, group) != 0) continue;
+    if (request_.stages > 0 ? stages != request_.stages : stages > request_.max_stages) continue;
+    out.push_back(size);
+    out.back().group_size = group;
+  }
+  return out;
+}
+
+bool WidthPlanner::look_at(const std::vector<DeviceChoice>& choices, const std::vector<StepSize>& splits) {
+  const double before_ms = best_look_ms();
+  const double best_ms = std::min(hopeless_ms_, before_ms);
+  std::vector<StepSize> tries, hopeless;
+  for (const DeviceChoice& choice : choices) {
+    for (const StepSize& split : splits) {
+      for (StepSize& one : on_choice(split, choice)) {
+        const int devices = one.devices > 0 ? one.devices : cluster_.num_devices();
+        if (devices < request_.stages || devices > most_busy(one)) continue;
+        if (std::find(considered_.begin(), considered_.end(), one) != considered_.end()) continue;
+        (work_bound_ms(one) < best_ms ? tries : hopeless).push_back(std::move(one));
+      }
+    }
+  }
+  if (out_of_time()) return false;
+  if (all_devices_) considered_.insert(considered_.end(), hopeless.begin(), hopeless.end());
+  if (tries.empty()) return false;
+  look(tries, considered_.size() + tries.size());
+  considered_.insert(considered_.end(), tries.begin(), tries.end());
+  return best_look_ms() < before_ms * (1 - kWorthAStep);
+}
+
+void WidthPlanner::look_at_choices() {
+  if (options_.replicas == Replicas::kFractional) return;
+  const std::vector<DeviceChoice> all = all_choices(whole_, options_.width);
+  if (!all.empty()) {
+    all_devices_ = true;
+    look_at(all, splits());
+    if (cut_by_time_) all_devices_ = false;
+    return;
+  }
+  if (best_look_ms() == kInfinity) return;
+  look_at(orders_of_kinds(whole_, options_.width), splits());
+  for (int step = 0; step < kMostSteps; ++step) {
+    const auto best = std::min_element(looks_.begin(), looks_.end(), [](const Look& a, const Look& b) {
+      return a.result.length_ms() < b.result.length_ms();
+    });
+    if (best == looks_.end() || best->result.length_ms() > hopeless_ms_) return;
+    std::vector<StepSize> near;
+    for (const StepSize& split : splits()) {
+      const double factor = split.samples / best->size.samples;
+      if (factor >= 0.5 && factor <= 2) near.push_back(split);
+    }
+    if (!look_at(choices_beside(whole_, options_.width, choice_of(best->size)), near)) return;
+  }
+}
+
+double WidthPlanner::work_bound_ms(const StepSize& size) const {
+  return size.batch() * sample_ms_ / (size.devices > 0 ? size.devices : cluster_.num_devices()) * (1 - kRounding);
 }
 
 double WidthPlanner::least_sample_ms() const {
@@ -384,14 +488,14 @@ void WidthPlanner::look_at_fewer(std::vector<StepSize>& sizes) {
 
 std::string WidthPlanner::why_fewer(const StepSize& chosen) const {
   if (chosen.devices == 0) return "";
-  if (lone_replicas_) return "without data parallelism the others would not make the step shorter";
+  if (lone_replicas_) return "without data parallelism no plan on more of them was found to be shorter";
   const bool all_tried = std::any_of(looks_.begin(), looks_.end(), [](const Look& l) { return l.size.devices == 0; });
   const bool all_found =
       std::any_of(looks_.begin(), looks_.end(), [](const Look& l) { return l.size.devices == 0 && l.result.plan; });
   return all_tried && !all_found
              ? "no plan was found for all of them: the devices of every stage have to divide the samples of a "
                "micro-batch, and no stage may idle"
-             : "the others would not make the step shorter";
+             : "no plan on more of them was found to be shorter";
 }
 
 void WidthPlanner::make_equal(std::vector<StepSize>& sizes) const {
@@ -477,8 +581,9 @@ std::unique_ptr<Problem> WidthPlanner::make_problem(const Profile& profile, cons
   options.micro_batches = size.micro_batches;
   options.micro_batch_samples = size.samples;
   options.group_size = size.group_size;
-  return std::make_unique<Problem>(profile, size.devices > 0 ? first_devices(cluster_, size.devices) : cluster_,
-                                   options);
+  if (!size.on.empty()) return std::make_unique<Problem>(profile, replicas_of(whole_, size), options);
+  return std::make_unique<Problem>(
+      profile, size.devices > 0 ? machine::first_devices(cluster_, size.devices) : cluster_, options);
 }
 
 PlanResult WidthPlanner::planned(const Problem& problem, const PlanRequest& request) const {

@@ -12,6 +12,7 @@
 
 #include "common/base/work.h"
 #include "common/pipeline/exact.h"
+#include "plan/planners/device_choices.h"
 #include "plan/planners/question.h"
 #include "plan/planners/step_plan.h"
 
@@ -33,6 +34,8 @@ class WidthPlanner {
   void look_at_all(std::vector<StepSize> sizes, const std::vector<StepSize>& further, bool alone);
 
   const std::vector<StepSize>& considered() const { return considered_; }
+  // Whether those are all choices of devices that there are.
+  bool considered_all_devices() const { return all_devices_; }
 
   // Of the plans found so far; infinite: none.
   double best_look_ms() const;
@@ -81,6 +84,20 @@ class WidthPlanner {
   // than the other devices save.
   void look_at_halves(double best_ms);
 
+  // Every split on all choices of devices (device_choices.h) where these are few; else, where servers differ, in other
+  // orders of them, and from the best look on to choices beside its own as long as one is shorter. As far as compute
+  // alone leaves hope.
+  void look_at_choices();
+  // A split on a choice, as the splits looked at are written: in groups where stages are to be equal, or lone.
+  std::vector<StepSize> on_choice(const StepSize& split, const DeviceChoice& choice) const;
+  DeviceChoice choice_of(const StepSize& size) const;
+  // Those of the choices' splits that have hope and were not considered yet get a look. Whether one is the best.
+  bool look_at(const std::vector<DeviceChoice>& choices, const std::vector<StepSize>& splits);
+  // The splits of the batch that were considered, whatever their devices.
+  std::vector<StepSize> splits() const;
+
+  // No plan of the split is below, neither its V nor its simulated step: its samples' compute over all of its devices.
+  double work_bound_ms(const StepSize& size) const;
   // No replica computes a sample in less, on any device.
   double least_sample_ms() const;
 
@@ -155,14 +172,16 @@ class WidthPlanner {
   [[noreturn]] void refuse_all(const std::vector<StepSize>& sizes) const;
 
   const pipeline::Profile profile_;
-  const machine::Cluster cluster_;
+  const machine::Cluster& whole_;   // of single devices
+  const machine::Cluster cluster_;  // of replicas
   const pipeline::ProblemOptions options_;
   const PlanRequest& request_;
   bool equal_replicas_, lone_replicas_;
   const double hopeless_ms_;
-  const Time start_;  // of the planning of all widths
+  const double sample_ms_;  // least_sample_ms()
+  const Time start_;        // of the planning of all widths
   Work clock_;
-  bool cut_by_time_ = false;
+  bool cut_by_time_ = false, all_devices_ = false;
   std::vector<StepSize> considered_;
   std::vector<std::pair<StepSize, double>> simple_bounds_;  // of those looked at
   std::vector<Look> looks_;

@@ -5,6 +5,7 @@
 
 #include "common/base/error.h"
 #include "common/base/numbers.h"
+#include "common/machine/chosen_devices.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/exact.h"
 #include "common/pipeline/schedule.h"

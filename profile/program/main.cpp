@@ -10,6 +10,7 @@
 #include "common/base/options.h"
 #include "common/hlo/hlo_reader.h"
 #include "common/io/profile_file.h"
+#include "common/machine/chosen_devices.h"
 #include "common/machine/cluster.h"
 #include "common/machine/device.h"
 #include "plan/partition/width_profile.h"

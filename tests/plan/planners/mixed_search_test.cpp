@@ -291,7 +291,7 @@ TEST(MixedWidths, NoPlanIsBelowTheBoundOfAnyWidths) {
     const Question question(made.profile, made.cluster, made.options, step, request);
     StepPlan searched = plan_step(question);
     const Bounds bounds = bounds_of(searched);
-    if (!searched.result.plan || bounds.scope(made.cluster.num_devices()).devices.front() < mixed->num_devices()) {
+    if (!searched.result.plan || bounds.scope(made.cluster).devices.front() < mixed->num_devices()) {
       continue;
     }
     const Candidate found = candidate_of("", std::move(searched));

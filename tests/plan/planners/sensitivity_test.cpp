@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "common/machine/chosen_devices.h"
 #include "common/pipeline/random_problem.h"
 #include "common/pipeline/schedule.h"
 #include "plan/planners/step_choice.h"
@@ -76,7 +77,7 @@ double step_with_compute(const RandomProblem& made, const Candidate& planned, do
   pipeline::ProblemOptions options = made.options;
   options.micro_batches = planned.size.micro_batches;
   options.micro_batch_samples = planned.size.samples;
-  const Problem problem(profile, first_devices(made.cluster, planned.problem->num_devices()), options);
+  const Problem problem(profile, machine::on_devices(made.cluster, planned.devices()), options);
   return pipeline::simulate_step_ms(problem, planned.plan);
 }
 

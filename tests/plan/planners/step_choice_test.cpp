@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "common/base/error.h"
+#include "common/machine/chosen_devices.h"
 #include "common/pipeline/exact.h"
 #include "common/pipeline/random_problem.h"
 #include "plan/planners/bounds.h"
@@ -57,7 +58,7 @@ bool any_plan(const RandomProblem& made, std::int64_t batch, const PlanRequest& 
       options.micro_batch_samples = static_cast<double>(samples);
       options.micro_batches = static_cast<int>(batch / samples);
       try {
-        const Problem problem(made.profile, first_devices(made.cluster, devices), options);
+        const Problem problem(made.profile, machine::first_devices(made.cluster, devices), options);
         pipeline::ExactOptions exact;
         exact.schedule = Schedule::kAdaptive;
         exact.min_stages = std::max(1, request.stages);
@@ -164,9 +165,22 @@ TEST(StepChoice, NumbersOfDevicesThatEveryWidthConsidered) {
   // 12 devices; width 1 on all, on 9 and on 6, there with one split only; width 2 on all and on 6 (3 replicas).
   bounds.considered = {size(1, 0, 1), size(2, 0, 1), size(1, 9, 1), size(2, 9, 1), size(1, 6, 1),
                        size(1, 0, 2), size(2, 0, 2), size(2, 3, 2), size(1, 4, 1), size(2, 4, 1)};
-  const BoundScope scope = bounds.scope(12);
+  machine::Cluster cluster;
+  cluster.servers = {{1, 12, 100, 10, "gpu"}};
+  cluster.devices["gpu"].memory_gib = 16;
+  BoundScope scope = bounds.scope(cluster);
   EXPECT_EQ(scope.devices, (std::vector<int>{12, 9}));         // 9: no replicas of two
   EXPECT_EQ(scope.devices_in_part, (std::vector<int>{6, 4}));  // 4: two replicas of two were not looked at
+  // Of two servers nine devices can be chosen in several ways.
+  cluster.servers = {{2, 6, 100, 10, "gpu"}};
+  scope = bounds.scope(cluster);
+  EXPECT_EQ(scope.devices, std::vector<int>{12});
+  EXPECT_FALSE(scope.all);
+  // Servers that differ can stand in another order.
+  cluster.servers = {{1, 6, 100, 10, "gpu"}, {1, 6, 100, 5, "gpu"}};
+  EXPECT_TRUE(bounds.scope(cluster).devices.empty());
+  bounds.all_devices = true;
+  EXPECT_TRUE(bounds.scope(cluster).all);
 }
 
 // Over all widths, splits of the batch and plans: nothing has a smaller V than what is found, nor than the bound.

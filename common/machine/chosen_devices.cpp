@@ -1,0 +1,163 @@
+#include "common/machine/chosen_devices.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "common/base/error.h"
+
+namespace automap::machine {
+namespace {
+
+// One server, as its group describes it.
+struct Server {
+  const ServerGroup* group = nullptr;
+  int first_device = 0, number = 0;
+};
+
+std::vector<Server> servers_of(const Cluster& cluster) {
+  std::vector<Server> out;
+  int device = 0;
+  for (const ServerGroup& group : cluster.servers) {
+    for (int s = 0; s < group.count; ++s) {
+      out.push_back({&group, device, server_number(cluster, static_cast<int>(out.size()))});
+      device += group.devices;
+    }
+  }
+  return out;
+}
+
+// A server of so many devices behind those that `part` has already.
+void add_server(const Server& server, int devices, Cluster* part) {
+  part->server_numbers.push_back(server.number);
+  if (!part->servers.empty()) {
+    ServerGroup& last = part->servers.back();
+    // Groups of the same file entry are alike but for how many devices were taken.
+    const bool same = last.devices == devices && last.device == server.group->device &&
+                      last.intra_gbytes_per_s == server.group->intra_gbytes_per_s &&
+                      last.inter_gbytes_per_s == server.group->inter_gbytes_per_s && last.links == server.group->links;
+    if (same) {
+      ++last.count;
+      return;
+    }
+  }
+  ServerGroup one = *server.group;
+  one.count = 1;
+  one.devices = devices;
+  part->servers.push_back(std::move(one));
+}
+
+Cluster nothing_of(const Cluster& cluster) {
+  Cluster part = cluster;
+  part.servers.clear();
+  part.device_numbers.clear();
+  part.server_numbers.clear();
+  return part;
+}
+
+}  // namespace
+
+int device_number(const Cluster& cluster, int device) {
+  return cluster.device_numbers.empty() ? device : cluster.device_numbers[static_cast<std::size_t>(device)];
+}
+
+int server_number(const Cluster& cluster, int server) {
+  return cluster.server_numbers.empty() ? server : cluster.server_numbers[static_cast<std::size_t>(server)];
+}
+
+Cluster on_devices(const Cluster& cluster, const std::vector<int>& devices) {
+  const std::vector<Server> servers = servers_of(cluster);
+  const int all = cluster.num_devices();
+  const auto refuse = [&](const std::string& what, const std::string& hint) {
+    throw Error(ErrorKind::kUsage, what, hint);
+  };
+  std::vector<char> taken(static_cast<std::size_t>(all), 0), seen(servers.size(), 0);
+  Cluster part = nothing_of(cluster);
+  for (std::size_t i = 0; i < devices.size();) {
+    const auto server_of = [&](int device) {
+      if (device < 0 || device >= all) {
+        refuse("device " + std::to_string(device + 1) + " of cluster '" + cluster.name + "', which has " +
+                   std::to_string(all),
+               "devices are numbered from 1, server by server");
+      }
+      const auto behind = std::upper_bound(servers.begin(), servers.end(), device,
+                                           [](int d, const Server& server) { return d < server.first_device; });
+      return static_cast<std::size_t>(behind - servers.begin() - 1);
+    };
+    const std::size_t server = server_of(devices[i]);
+    if (seen[server] != 0) {
+      refuse("the order of devices comes back to server " + std::to_string(server + 1) + " of cluster '" +
+                 cluster.name + "' at device " + std::to_string(devices[i] + 1),
+             "name the devices of a server one after the other");
+    }
+    seen[server] = 1;
+    int count = 0;
+    for (; i < devices.size() && server_of(devices[i]) == server; ++i, ++count) {
+      char& own = taken[static_cast<std::size_t>(devices[i])];
+      if (own != 0) refuse("device " + std::to_string(devices[i] + 1) + " comes twice", "name every device once");
+      own = 1;
+      part.device_numbers.push_back(device_number(cluster, devices[i]));
+    }
+    add_server(servers[server], count, &part);
+  }
+  return part;
+}
+
+std::vector<int> devices_of(const Cluster& cluster, const std::vector<ServerShare>& shares) {
+  const std::vector<Server> servers = servers_of(cluster);
+  std::vector<int> devices;
+  for (const ServerShare& share : shares) {
+    const int first = servers[static_cast<std::size_t>(share.server)].first_device;
+    for (int d = 0; d < share.devices; ++d) devices.push_back(first + d);
+  }
+  return devices;
+}
+
+Cluster first_devices(const Cluster& cluster, int devices) {
+  if (devices >= cluster.num_devices()) return cluster;
+  std::vector<int> numbers(static_cast<std::size_t>(devices));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return on_devices(cluster, numbers);
+}
+
+Cluster replicas_of(const Cluster& cluster, int width) {
+  if (width == 1) return cluster;
+  Cluster out = nothing_of(cluster);
+  int largest = 0;
+  for (const Server& server : servers_of(cluster)) {
+    largest = std::max(largest, server.group->devices);
+    const int replicas = width < 1 ? 0 : server.group->devices / width;
+    if (replicas == 0) continue;
+    for (int r = 0; r < replicas; ++r) {
+      out.device_numbers.push_back(device_number(cluster, server.first_device + r * width));
+    }
+    add_server(server, replicas, &out);
+  }
+  if (out.servers.empty()) {
+    throw Error(ErrorKind::kUsage,
+                "replicas of " + std::to_string(width) + " devices are more than the " + std::to_string(largest) +
+                    " devices of the largest server of cluster '" + cluster.name + "'",
+                "a replica stands in one server");
+  }
+  return out;
+}
+
+std::vector<int> alike_servers(const Cluster& cluster) {
+  std::vector<int> first;
+  const std::vector<Server> servers = servers_of(cluster);
+  for (std::size_t s = 0; s < servers.size(); ++s) {
+    const ServerGroup& own = *servers[s].group;
+    std::size_t f = 0;
+    for (; f < s; ++f) {
+      const ServerGroup& other = *servers[f].group;
+      if (&other == &own || (other.devices == own.devices && other.device == own.device &&
+                             other.intra_gbytes_per_s == own.intra_gbytes_per_s &&
+                             other.inter_gbytes_per_s == own.inter_gbytes_per_s && other.links == own.links)) {
+        break;
+      }
+    }
+    first.push_back(static_cast<int>(f));
+  }
+  return first;
+}
+
+}  // namespace automap::machine

@@ -1,0 +1,37 @@
+// Parts of a cluster that a plan stands on: some of its devices, in an order of their own, and replicas of several
+// devices of a server taken for one. A part knows what its devices are called in the whole (Cluster::device_numbers).
+#pragma once
+
+#include <vector>
+
+#include "common/machine/cluster.h"
+
+namespace automap::machine {
+
+// So many devices of a server, its first ones; servers are numbered from 0 in file order.
+struct ServerShare {
+  int server = 0, devices = 0;
+  bool operator==(const ServerShare& o) const { return server == o.server && devices == o.devices; }
+};
+
+// These devices, numbered from 0 as `cluster` does, in this order. Throws Error(kUsage) naming a device that is not
+// there or comes twice, or a server that the order comes back to: its devices stand side by side.
+Cluster on_devices(const Cluster& cluster, const std::vector<int>& devices);
+// The devices of these shares.
+std::vector<int> devices_of(const Cluster& cluster, const std::vector<ServerShare>& shares);
+// The first `devices` devices.
+Cluster first_devices(const Cluster& cluster, int devices);
+
+// Every `width` devices of a server taken for one: replicas that many devices wide. Links are those of one of its
+// devices, numbers those of its first. Devices of a server that are left over take no part. Throws Error(kUsage) where
+// no server has so many.
+Cluster replicas_of(const Cluster& cluster, int width);
+
+// What device `device` of a part (0-based) is called in the whole, and server `server`.
+int device_number(const Cluster& cluster, int device);
+int server_number(const Cluster& cluster, int server);
+
+// Which servers are alike: for each the first that has the same devices, as many of them, and the same links.
+std::vector<int> alike_servers(const Cluster& cluster);
+
+}  // namespace automap::machine

@@ -1,0 +1,82 @@
+#include "common/machine/chosen_devices.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "common/base/error.h"
+
+namespace automap::machine {
+namespace {
+
+// A server of two slow devices, two of five fast ones.
+Cluster uneven() {
+  Cluster cluster;
+  cluster.name = "uneven";
+  cluster.servers = {{1, 2, 100, 10, "slow"}, {2, 5, 100, 10, "fast"}};
+  cluster.devices["slow"].memory_gib = cluster.devices["fast"].memory_gib = 16;
+  cluster.devices["slow"].relative_speed = 0.5;
+  return cluster;
+}
+
+TEST(ChosenDevices, StandInTheOrderGivenAndKnowWhatTheyAreCalled) {
+  const Cluster part = on_devices(uneven(), {7, 8, 2, 3, 0});
+  ASSERT_EQ(part.servers.size(), 2u);  // the two fast servers have as many devices each
+  EXPECT_EQ(part.servers[0].count, 2);
+  EXPECT_EQ(part.servers[0].devices, 2);
+  EXPECT_EQ(part.servers[0].device, "fast");
+  EXPECT_EQ(part.servers[1].devices, 1);
+  EXPECT_EQ(part.servers[1].device, "slow");
+  EXPECT_EQ(part.device_numbers, (std::vector<int>{7, 8, 2, 3, 0}));
+  EXPECT_EQ(part.server_numbers, (std::vector<int>{2, 1, 0}));
+  // A part of a part is called as in the whole.
+  const Cluster less = on_devices(part, {2, 3});
+  EXPECT_EQ(less.device_numbers, (std::vector<int>{2, 3}));
+  EXPECT_EQ(less.server_numbers, (std::vector<int>{1}));
+}
+
+TEST(ChosenDevices, AreThereOnceAndServerByServer) {
+  const auto what = [](const std::vector<int>& devices) {
+    try {
+      on_devices(uneven(), devices);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(what({12}), "device 13 of cluster 'uneven', which has 12");
+  EXPECT_EQ(what({-1}), "device 0 of cluster 'uneven', which has 12");
+  EXPECT_EQ(what({2, 2}), "device 3 comes twice");
+  EXPECT_EQ(what({2, 0, 3}), "the order of devices comes back to server 2 of cluster 'uneven' at device 4");
+}
+
+TEST(ChosenDevices, FirstOnes) {
+  EXPECT_TRUE(first_devices(uneven(), 12).device_numbers.empty());
+  const Cluster some = first_devices(uneven(), 8);
+  EXPECT_EQ(some.num_devices(), 8);
+  EXPECT_EQ(some.num_servers(), 3);
+  EXPECT_EQ(some.servers.back().devices, 1);
+}
+
+TEST(ChosenDevices, ReplicasLeaveDevicesOfAServerOver) {
+  const Cluster pairs = replicas_of(uneven(), 2);
+  EXPECT_EQ(pairs.num_devices(), 5);
+  EXPECT_EQ(pairs.device_numbers, (std::vector<int>{0, 2, 4, 7, 9}));
+  // The server of two has no replica of four.
+  const Cluster fours = replicas_of(uneven(), 4);
+  EXPECT_EQ(fours.device_numbers, (std::vector<int>{2, 7}));
+  EXPECT_EQ(fours.server_numbers, (std::vector<int>{1, 2}));
+  EXPECT_THROW(replicas_of(uneven(), 8), Error);
+  EXPECT_THROW(replicas_of(uneven(), 0), Error);
+}
+
+TEST(ChosenDevices, AlikeServersHaveTheSameDevicesAndLinks) {
+  Cluster cluster = uneven();
+  cluster.servers.push_back({1, 5, 100, 10, "fast"});
+  cluster.servers.push_back({1, 5, 100, 20, "fast"});
+  EXPECT_EQ(alike_servers(cluster), (std::vector<int>{0, 1, 1, 1, 4}));
+}
+
+}  // namespace
+}  // namespace automap::machine
