@@ -161,7 +161,7 @@ class CostAnalysis {
   Cost called_cost(InstructionId id, std::size_t i) const {
     const auto called = graph_.called(id);
     if (i >= called.size()) return {};
-    AM_CHECK(called[i] < graph_.instruction(id).computation);  // readers sort computations callees first
+    AM_CHECK(called[i] < graph_.instruction(id).computation);  // the builder sorts computations callees first
     return result_.computations[static_cast<std::size_t>(called[i])];
   }
 
@@ -243,6 +243,10 @@ class CostAnalysis {
   Cost cost_of(InstructionId id) {
     const Instruction& instruction = graph_.instruction(id);
     Cost cost;
+    if (graph_.is_faulty(id)) {  // its shapes may say anything: only what it reads and writes is counted
+      cost.bytes = all_bytes(id);
+      return cost;
+    }
     const Shape& shape = shape_of(id);
     if (is_elementwise(instruction.opcode)) {
       (is_transcendental(instruction.opcode) ? cost.transcendentals : cost.flops) = elements(shape);
@@ -344,9 +348,9 @@ class CostAnalysis {
     const std::vector<std::int64_t> permutation = dimension_list_attribute(graph_, id, "dimensions", rank);
     if (permutation.size() != rank || from.dims.size() != rank) return false;
     const Instruction& instruction = graph_.instruction(id);
-    const auto order = decode_minor_to_major(instruction.layout, rank, {instruction.name, "layout"});
+    const auto order = decode_minor_to_major(instruction.layout, rank, {instruction.name, "layout", &graph_});
     const Instruction& operand = graph_.instruction(operands[0]);
-    const auto from_order = decode_minor_to_major(operand.layout, rank, {operand.name, "layout"});
+    const auto from_order = decode_minor_to_major(operand.layout, rank, {operand.name, "layout", &graph_});
     for (std::size_t i = 0; i < rank; ++i) {
       if (permutation[static_cast<std::size_t>(order[i])] != from_order[i]) return false;
     }
@@ -514,7 +518,7 @@ double convolution_flops(const Graph& graph, InstructionId id) {
   const std::vector<WindowDimension> window = window_attribute(graph, id);
   const auto operands = graph.operands(id);
   const auto extent = [&](InstructionId of, std::int64_t dim) {
-    return graph.shape_of(of).dims[static_cast<std::size_t>(dim)];
+    return array_of(graph, of).dims[static_cast<std::size_t>(dim)];
   };
   double positions = 1;
   for (std::size_t i = 0; i < window.size() && i < dims.input_spatial.size(); ++i) {
