@@ -6,6 +6,8 @@
 #include <optional>
 
 #include "common/base/check.h"
+#include "common/graph/attention_calls.h"
+#include "common/graph/dependence.h"
 #include "common/graph/trip_count.h"
 
 namespace automap::graph {
@@ -262,7 +264,8 @@ class CostAnalysis {
           cost.bytes += leaf_bytes(shape_of(operand), graph_.instruction(operand).layout);
         }
         return cost;
-      case Opcode::kCustomCall: ++result_.custom_calls; return cost;
+      case Opcode::kCustomCall: return custom_call_cost(id);
+      case Opcode::kScan: return scan_cost(id);
       case Opcode::kTranspose:
         if (!only_relabels(id)) cost.bytes = all_bytes(id);
         return cost;
@@ -330,6 +333,31 @@ class CostAnalysis {
       case Opcode::kConditional: return conditional_cost(id);
       default: cost.bytes = all_bytes(id); return cost;
     }
+  }
+
+  Cost custom_call_cost(InstructionId id) {
+    Cost cost;
+    if (is_annotation(graph_, id)) return cost;
+    const std::optional<AttentionCall> attention = attention_call(graph_, id);
+    if (attention) {
+      cost.flops = attention->flops();
+      cost.transcendentals =
+          attention->batch * attention->heads * attention->queries * attention->keys * attention->kept;
+      cost.bytes = all_bytes(id);
+      return cost;
+    }
+    ++result_.custom_calls;
+    result_.custom_call_bytes += all_bytes(id);
+    return cost;
+  }
+
+  Cost scan_cost(InstructionId id) const {
+    Cost cost = called_cost(id, 0);
+    const auto length = static_cast<double>(scan_length(graph_, id));
+    cost.flops *= length;
+    cost.transcendentals *= length;
+    cost.bytes *= length;
+    return cost;
   }
 
   double last_dimension(InstructionId id) const {
@@ -531,6 +559,23 @@ double convolution_flops(const Graph& graph, InstructionId id) {
   const auto input_features = static_cast<double>(extent(operands[0], dims.input_feature) / feature_groups);
   const auto batch = static_cast<double>(extent(operands[0], dims.input_batch) / batch_groups);
   return 2 * input_features * static_cast<double>(extent(id, dims.output_feature)) * batch * positions;
+}
+
+std::int64_t scan_length(const Graph& graph, InstructionId id) {
+  const auto operands = graph.operands(id);
+  const auto called = graph.called(id);
+  const std::vector<std::int64_t> dims = int_list_attribute(graph, id, "dimensions");
+  if (called.size() != 1 || dims.empty()) return 1;
+  const std::vector<InstructionId>& step = graph.computation(called[0]).parameters;
+  for (std::size_t i = 0; i < operands.size() && i < step.size(); ++i) {
+    const Shape& whole = graph.shape_of(operands[i]);
+    // The step takes one slice of what is scanned, and carries as they are.
+    if (!whole.is_array() || whole.dims.size() != graph.shape_of(step[i]).dims.size() + 1) continue;
+    if (dims[0] >= 0 && dims[0] < static_cast<std::int64_t>(whole.dims.size())) {
+      return whole.dims[static_cast<std::size_t>(dims[0])];
+    }
+  }
+  return 1;
 }
 
 ModuleCost analyze_cost(const Graph& graph, WhileCounting counting) {

@@ -291,6 +291,28 @@ class Inspect(unittest.TestCase):
         self.error(code=2)
         self.error("a", "--no-such-flag", code=2)
 
+    def test_what_compilers_refuse_is_counted(self):
+        text = ("HloModule m\nENTRY e {\n  a = f32[4,6] parameter(0)\n  b = f32[6,4] parameter(1)\n  c = f32[4,6] add(a, b)\n"
+                "  ROOT d = f32[4,4] dot(c, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n")
+        path = self.file("loose.hlo", text)
+        document = self.document(path)
+        self.assertEqual(document["opcodes"], {"add": 1, "dot": 1, "parameter": 2})
+        self.assertEqual(len(document["faults"]), 1)
+        self.assertIn("loose.hlo:5:", document["faults"][0])
+        self.assertEqual(document["flops"], 2 * 4 * 4 * 6)
+        self.assertIsNone(document["training"])
+        self.assertIn("loose.hlo:5:", run(path).stderr.decode())
+        # What plans refuses it, at the same place.
+        refused = subprocess.run([PROGRAM.with_name("automap-profile"), path], capture_output=True, timeout=600)
+        self.assertEqual(refused.returncode, 3, refused.stderr)
+        self.assertIn("loose.hlo:5:", refused.stderr.decode())
+        # Attributes that nothing here uses are said by all.
+        text = "HloModule m\nENTRY e {\n  ROOT a = f32[4,6] parameter(0), sharding={devices=[2,2]<=[16]}\n}\n"
+        result = run(self.file("s.hlo", text))
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("s.hlo:3:", result.stderr.decode())
+        self.assertIn("4 tiles on 16 devices", result.stderr.decode())
+
     def test_a_policy(self):
         path = "models/pretrained/pipeline.policy"
         document = json.loads(run(path, "--json").stdout)
