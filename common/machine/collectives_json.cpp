@@ -138,8 +138,8 @@ MeasuredCollective from_log(const JsonValue& row, const std::string& folder, dou
   const std::string name = row.at("nccl_tests").text();
   const std::string path = (std::filesystem::path(folder) / name).string();
   std::string text;
-  require_regular_file(path);  // a FIFO that a file names would be waited for without end
   try {
+    require_regular_file(path);  // a FIFO that a file names would be waited for without end
     text = read_file(path, kMaxLogBytes);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kIo) throw;

@@ -313,6 +313,26 @@ class Inspect(unittest.TestCase):
         self.assertIn("s.hlo:3:", result.stderr.decode())
         self.assertIn("4 tiles on 16 devices", result.stderr.decode())
 
+    def test_one_part_of_a_partitioned_model_is_no_model(self):
+        text = ("HloModule m, num_partitions=4\nENTRY main_spmd {\n  x = f32[8,6] parameter(0), sharding={devices=[4,1]<=[4]}\n"
+                "  w = f32[6,2] parameter(1), sharding={devices=[1,4]<=[4]}\n"
+                "  g = f32[6,8] all-gather(w), channel_id=1, replica_groups={{0,1,2,3}}, dimensions={1}\n"
+                "  ROOT d = f32[8,8] dot(x, g), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n")
+        path = self.file("part.hlo", text)
+        self.document(path)  # described all the same
+        for program, *arguments in (("automap-profile",), ("automap-infer", "--cluster", "config-a"),
+                                    ("automap-search", "adp", "--shards", "4")):
+            command = [PROGRAM.with_name(program), *arguments, path]
+            if program == "automap-search":
+                command = [PROGRAM.with_name(program), "adp", path, "--shards", "4"]
+            refused = subprocess.run(command, capture_output=True, text=True, timeout=600)
+            self.assertEqual(refused.returncode, 3, refused.stderr)
+            self.assertIn("over 4 devices", refused.stderr)
+            self.assertIn("before it is partitioned", refused.stderr)
+            taken = subprocess.run([*command, "--as-is"], capture_output=True, text=True, timeout=600)
+            self.assertNotIn("before it is partitioned", taken.stderr)
+            self.assertIn("nothing here holds for the whole model", taken.stderr)
+
     def test_a_policy(self):
         path = "models/pretrained/pipeline.policy"
         document = json.loads(run(path, "--json").stdout)
