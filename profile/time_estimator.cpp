@@ -22,7 +22,7 @@ using Kind = KernelKind;
 using Role = ComputationRole;
 
 // Calls of calls and loops of loops multiply without limit; times beyond any patience stay numbers.
-constexpr double kLongest = 1e100;
+constexpr double kLongest = 1e24;  // sums of such times are still numbers that files may hold (number_range.h)
 // An operand this much smaller than the result is read again by whoever needs it.
 constexpr double kTinyShare = 1.0 / 16;
 
@@ -407,9 +407,10 @@ class DeviceEstimate {
                              [](const InstructionTimes::While& w, InstructionId i) { return w.instruction < i; });
         double body = 0;
         for (std::size_t i = 0; i < called.size(); ++i) body += total(i);
-        return body * static_cast<double>(loop->trip_count);
+        return std::min(kLongest, body * static_cast<double>(loop->trip_count));
       }
-      case Opcode::kScan: return total(0) * static_cast<double>(graph::scan_length(graph_, id));
+      case Opcode::kScan:
+        return std::min(kLongest, total(0) * static_cast<double>(graph::scan_length(graph_, id)));
       case Opcode::kConditional: {
         double longest = 0;
         for (std::size_t i = 0; i < called.size(); ++i) longest = std::max(longest, total(i));
