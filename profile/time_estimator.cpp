@@ -409,8 +409,7 @@ class DeviceEstimate {
         for (std::size_t i = 0; i < called.size(); ++i) body += total(i);
         return std::min(kLongest, body * static_cast<double>(loop->trip_count));
       }
-      case Opcode::kScan:
-        return std::min(kLongest, total(0) * static_cast<double>(graph::scan_length(graph_, id)));
+      case Opcode::kScan: return std::min(kLongest, total(0) * static_cast<double>(graph::scan_length(graph_, id)));
       case Opcode::kConditional: {
         double longest = 0;
         for (std::size_t i = 0; i < called.size(); ++i) longest = std::max(longest, total(i));
