@@ -38,7 +38,7 @@ class Limits(unittest.TestCase):
 
     def test_a_hard_limit_of_time_leaves_no_temporary_file(self):
         model = Path(os.environ["AUTOMAP_SOURCE"]) / "fixtures/hlo/gpt2.hlo.gz"
-        result = self.run_in("automap-infer", model, "--cluster", "config-b", "-q", "--effort", "full", "-o", "o.json",
+        result = self.run_in("automap-infer", model, "--cluster", "config-b", "-q", "--effort", "thorough", "-o", "o.json",
                              limit=(resource.RLIMIT_CPU, 1))
         self.assertIn(result.returncode, (0, 152), result.stderr)  # 0: a machine that is done within the second
         self.assertEqual([f.name for f in self.folder.iterdir() if f.name.endswith(".tmp")], [])
