@@ -96,6 +96,7 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
   if (!packed) input.sha256 = sha256_hex(bytes);
   module.sha256 = input.sha256;
   module.graph = hlo::read_hlo_as(module.form, std::move(bytes), source);
+  profile::require_whole_model(module.graph, source, options.as_is);
   input.form = std::string("HLO ") + hlo::to_string(module.form);
   profile::ProfileRequest request;
   request.variables = options.variables;

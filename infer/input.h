@@ -36,6 +36,7 @@ struct InputOptions {
   int max_width = 8;
   std::string sequence_parallel = "auto";  // auto or off: of those replicas (partition::PlanningRequest). HLO only
   bool sequence_parallel_asked = true;     // as attention_asked
+  bool as_is = false;                      // one device's part of a partitioned model is planned. HLO only
   bool whole_loops = false;                // loops over layers stay one position. HLO only
   // Whether the hash of a profile's bytes is wanted (of a model's it is always there). A tenth of a one-shot plan.
   bool sha256 = true;

@@ -82,6 +82,10 @@ void declare_input(OptionTable& table, InferOptions& o) {
                   "standard input")
       .reads_file()
       .required();
+  table
+      .add_flag(&o.input.as_is, "as-is",
+                "plan an HLO input that XLA has partitioned already as what it is, one device's part")
+      .advanced();
   table.add(&o.input.variables, "variables", "the trainable variables of an HLO input, one per line or JSON")
       .reads_file()
       .metavar("FILE")

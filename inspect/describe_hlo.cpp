@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/base/log.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "common/graph/hlo_cost.h"
@@ -58,7 +59,13 @@ struct HloFacts {
   std::string why_not;  // understood: empty
   std::int64_t variables = 0, forward = 0;
   std::vector<LayerRow> layers;
+  Json faults = Json::array();  // what XLA's verifier refuses
 };
+
+std::string first_line(std::string text) {
+  text.resize(std::min(text.find('\n'), text.size()));
+  return text;
+}
 
 HloFacts hlo_facts(const graph::Graph& g) {
   HloFacts f;
@@ -73,7 +80,7 @@ HloFacts hlo_facts(const graph::Graph& g) {
     if (i.opcode == graph::Opcode::kUnknown) ++f.unknown_opcodes;
     if (i.opcode == graph::Opcode::kWhile) {
       ++f.whiles;
-      if (graph::trip_count(g, id)) ++f.known_trip_counts;
+      if (g.faults().empty() && graph::trip_count(g, id)) ++f.known_trip_counts;
     }
   }
   for (const graph::InstructionId id : g.entry().parameters) {
@@ -91,6 +98,11 @@ HloFacts hlo_facts(const graph::Graph& g) {
   f.transcendentals = cost.total.transcendentals;
   f.bytes_accessed = cost.total.bytes;
   f.custom_calls = cost.custom_calls;
+  for (const Error& fault : g.faults()) f.faults.push_back(first_line(fault.what()));
+  if (!g.faults().empty()) {
+    f.why_not = "its parts do not fit each other";
+    return f;
+  }
   // What follows needs to understand the module; a module that cannot be understood is still described.
   try {
     const graph::TrainingStep step = graph::analyze_training_step(g);
@@ -125,16 +137,18 @@ void add_to(HloFacts* sum, const HloFacts& f) {
   sum->variables += f.variables;
   sum->forward += f.forward;
   if (sum->why_not.empty()) sum->why_not = f.why_not;
+  for (const Json& fault : f.faults) sum->faults.push_back(fault);
 }
 
 // One of several modules in a text, which starts at `line`. Errors name the line in the whole text.
 graph::Graph read_piece(hlo::HloForm form, std::string_view piece, std::int64_t line, const std::string& source) {
   try {
-    return hlo::read_hlo_as(form, std::string(piece), source);
+    return hlo::read_hlo_as(form, std::string(piece), source, graph::Faults::kRecord);
   } catch (const Error& e) {
     if (e.kind() == ErrorKind::kInternal) throw;
   }
-  return hlo::read_hlo_as(form, std::string(static_cast<std::size_t>(line - 1), '\n') + std::string(piece), source);
+  return hlo::read_hlo_as(form, std::string(static_cast<std::size_t>(line - 1), '\n') + std::string(piece), source,
+                          graph::Faults::kRecord);
 }
 
 // Everything that was read, and how long that took.
@@ -159,7 +173,7 @@ std::vector<std::string_view> pieces_of(hlo::HloForm form, const std::string& by
   if (pieces.size() > 1) {
     // "// -----" may as well be a comment in a single module: then the text as a whole is readable.
     try {
-      hlo::read_hlo_as(form, bytes, source);
+      hlo::read_hlo_as(form, bytes, source, graph::Faults::kRecord);
       pieces.clear();
     } catch (const Error& e) {
       if (e.kind() == ErrorKind::kInternal) throw;
@@ -200,7 +214,8 @@ ReadModules read_modules(hlo::HloForm form, std::string bytes, const std::string
   const std::vector<std::string_view> pieces = pieces_of(form, bytes, source);
   if (pieces.size() > 1) return read_several(form, bytes, pieces, source);
   ReadModules out;
-  out.facts = hlo_facts(timed([&] { return hlo::read_hlo_as(form, std::move(bytes), source); }, &out.parse_ms));
+  out.facts = hlo_facts(
+      timed([&] { return hlo::read_hlo_as(form, std::move(bytes), source, graph::Faults::kRecord); }, &out.parse_ms));
   return out;
 }
 
@@ -227,6 +242,7 @@ void fill_document(Json& d, hlo::HloForm form, const ReadModules& modules, const
   d["layers"] = Json::array();
   for (const LayerRow& row : f.layers) d["layers"].push_back({{"name", row.name}, {"instructions", row.instructions}});
   d["parameters"] = f.parameters;
+  if (!f.faults.empty()) d["faults"] = f.faults;
   if (!modules.each.empty()) d["modules"] = modules.each;
   if (options.time) d["parse_ms"] = modules.parse_ms;
 }
@@ -297,6 +313,10 @@ std::string layers_text(const std::vector<LayerRow>& layers) {
 Description describe_hlo(Description out, hlo::HloForm form, std::string bytes, const std::string& source,
                          const DescribeOptions& options) {
   const ReadModules modules = read_modules(form, std::move(bytes), source);
+  for (const Json& fault : modules.facts.faults) log_warning(fault.get<std::string>());
+  if (!modules.facts.faults.empty()) {
+    log_warning(source + ": compilers and planners refuse this module; its instructions are counted all the same");
+  }
   fill_document(out.document, form, modules, options);
   out.text = title(source, hlo::form_for_people(form)) + facts_for_people(modules, options).render() + "\n" +
              opcode_table(modules.facts.opcodes).render("  ");

@@ -4,7 +4,9 @@
 #include <cmath>
 #include <vector>
 
+#include "common/graph/attention_calls.h"
 #include "common/machine/links.h"
+#include "profile/fused_kernel_model.h"
 
 namespace automap::profile {
 namespace {
@@ -126,6 +128,15 @@ Work KernelModel::kernel_work(InstructionId id, bool first_is_constant) const {
       }
       break;
     }
+    case Opcode::kCustomCall:
+      if (const std::optional<graph::AttentionCall> attention = graph::attention_call(graph_, id)) {
+        const ScoreBand band{attention->kept, attention->kept < 0.5 ? 2 : attention->kept < 1 ? 1 : 0, true};
+        const double share = attention_share_of_peak(
+            static_cast<std::int64_t>(attention->query_features),
+            std::max<std::int64_t>(1, static_cast<std::int64_t>(attention->keys)), band, attention->backward);
+        work.compute_ms = tensor_ms(cost.flops, units_for(graph_.shape_of(graph_.operands(id)[0])), share);
+      }
+      break;
     case Opcode::kSort: work.memory_ms = memory_ms(all_bytes * kSortPasses); break;
     case Opcode::kRng: work.compute_ms = vector_ms(cost.transcendentals * kRandomOperations, shape); break;
     case Opcode::kRngBitGenerator: work.compute_ms = vector_ms(bytes(id) / 4 * kRandomOperations, shape); break;

@@ -126,6 +126,7 @@ class StructureFinder {
           case Opcode::kCall:
           case Opcode::kWhile:
           case Opcode::kConditional:
+          case Opcode::kScan:
           case Opcode::kAsyncStart: break;
           case Opcode::kFusion: role = Role::kFusion; break;
           default: role = Role::kPerElement;

@@ -6,7 +6,9 @@
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/log.h"
 #include "common/base/printable.h"
+#include "common/graph/partitioned.h"
 #include "common/io/profile_file.h"
 
 namespace automap::profile {
@@ -39,6 +41,22 @@ hlo::HloModule load_model(const std::string& path, const std::string& hint) {
   if (!packed) module.sha256 = sha256_hex(bytes);
   module.graph = hlo::read_hlo_as(module.form, std::move(bytes), source);
   return module;
+}
+
+void require_whole_model(const graph::Graph& graph, const std::string& source, bool as_is) {
+  const std::optional<graph::PartitionedModule> found = graph::find_partitioned(graph);
+  if (!found) return;
+  const std::string what = source + ": this is one device's part of a model that XLA has partitioned" +
+                           (found->devices > 1 ? " over " + std::to_string(found->devices) + " devices" : "") +
+                           ": shapes are those of shards (" + found->why + ")";
+  if (as_is) {
+    log_warning(what + "; as asked, that part is taken as it is, and nothing here holds for the whole model");
+    return;
+  }
+  throw Error(
+      ErrorKind::kData, what,
+      "export the step before it is partitioned: jax.jit(step).lower(*args).as_text(\"hlo\", debug_info=True), or "
+      "*.before_optimizations.txt of --xla_dump_to (docs/getting-hlo.md); --as-is takes this one part");
 }
 
 machine::DeviceModel reference_device(const std::string& asked, const machine::Cluster& cluster) {

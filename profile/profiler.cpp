@@ -9,6 +9,7 @@
 
 #include "common/base/check.h"
 #include "common/base/error.h"
+#include "common/base/text_table.h"
 #include "common/graph/hlo_cost.h"
 #include "common/graph/variable_updates.h"
 #include "profile/batch_dims.h"
@@ -374,8 +375,13 @@ class Profiler {
     }
     out_.warnings.insert(out_.warnings.end(), step_.warnings.begin(), step_.warnings.end());
     out_.warnings.insert(out_.warnings.end(), times_.notices.begin(), times_.notices.end());
-    if (once.custom_calls > 0)
-      out_.warnings.push_back(std::to_string(once.custom_calls) + " custom calls whose FLOPs nobody knows count as 0");
+    if (once.custom_calls > 0) {
+      const double share = once.custom_call_bytes / std::max(1.0, once.total.bytes + once.custom_call_bytes);
+      out_.warnings.push_back(
+          (once.custom_calls == 1 ? "1 custom call" : std::to_string(once.custom_calls) + " custom calls") +
+          " whose FLOPs nobody knows count as 0; of all bytes that are read and written they move " +
+          format_percent(share));
+    }
   }
 
   // --- Loops ---

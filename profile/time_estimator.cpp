@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "common/graph/attention_calls.h"
 #include "common/graph/hlo_attributes.h"
 #include "profile/fused_kernel_model.h"
 
@@ -21,7 +22,7 @@ using Kind = KernelKind;
 using Role = ComputationRole;
 
 // Calls of calls and loops of loops multiply without limit; times beyond any patience stay numbers.
-constexpr double kLongest = 1e100;
+constexpr double kLongest = 1e24;  // sums of such times are still numbers that files may hold (number_range.h)
 // An operand this much smaller than the result is read again by whoever needs it.
 constexpr double kTinyShare = 1.0 / 16;
 
@@ -387,6 +388,7 @@ class DeviceEstimate {
       case Opcode::kFusion:
       case Opcode::kWhile:
       case Opcode::kConditional:
+      case Opcode::kScan:
       case Opcode::kAsyncStart: return !graph_.called(id).empty();
       default: return false;
     }
@@ -405,8 +407,9 @@ class DeviceEstimate {
                              [](const InstructionTimes::While& w, InstructionId i) { return w.instruction < i; });
         double body = 0;
         for (std::size_t i = 0; i < called.size(); ++i) body += total(i);
-        return body * static_cast<double>(loop->trip_count);
+        return std::min(kLongest, body * static_cast<double>(loop->trip_count));
       }
+      case Opcode::kScan: return std::min(kLongest, total(0) * static_cast<double>(graph::scan_length(graph_, id)));
       case Opcode::kConditional: {
         double longest = 0;
         for (std::size_t i = 0; i < called.size(); ++i) longest = std::max(longest, total(i));
@@ -467,7 +470,7 @@ class DeviceEstimate {
       const Region& region = structure_.region[c];
       const std::size_t slot = region.local(id);
       const bool kernel = region.kind[slot] == Kind::kKernel;
-      if (opcode(id) == Opcode::kCustomCall && kernel) ++custom_calls;
+      if (opcode(id) == Opcode::kCustomCall && kernel && !graph::attention_call(graph_, id)) ++custom_calls;
       if (opcode(id) == Opcode::kUnknown) ++unknown_opcodes;
       if (is_collective(opcode(id)) && kernel && region.constant[slot] == 0 && structure_.role[c] == Role::kRegion)
         ++collectives;

@@ -145,6 +145,8 @@ void ModelOptions::declare(OptionTable* table) {
                    "HLO in any form (text, binary or JSON protobuf), gzipped or not; - reads standard input")
       .reads_file()
       .required();
+  table->add_flag(&as_is, "as-is", "take a module that XLA has partitioned already as what it is, one device's part")
+      .advanced();
   table->add(&variables, "variables", "the trained parameters, one per line or JSON")
       .reads_file()
       .metavar("FILE")
@@ -187,6 +189,7 @@ LoadedModel load_sharding_model(const ModelOptions& options, int shards) {
   }
   out.module = std::make_unique<hlo::HloModule>(
       profile::load_model(options.path, "automap-search needs the model itself, as HLO"));
+  profile::require_whole_model(out.module->graph, out.source, options.as_is);
   out.name = profile::model_name(out.source, std::string(out.module->graph.name()));
   out.model = std::make_unique<sharding::ShardingModel>(sharding::ShardingModel::build(out.module->graph, model));
   return out;
@@ -200,6 +203,7 @@ LoadedStep load_training_step(const ModelOptions& options) {
   if (!options.variables.empty()) variables = graph::load_variable_list(options.variables);
   out.module = std::make_unique<hlo::HloModule>(
       profile::load_model(options.path, "automap-search needs the model itself, as HLO"));
+  profile::require_whole_model(out.module->graph, out.source, options.as_is);
   out.name = profile::model_name(out.source, std::string(out.module->graph.name()));
   graph::TrainingStepOptions step_options;
   if (!options.variables.empty()) step_options.variables = &variables;

@@ -42,6 +42,7 @@ int placement_command(int argc, char** argv);
 // MODEL and --variables, which every command has.
 struct ModelOptions {
   std::string path, variables;
+  bool as_is = false;
   void declare(OptionTable* table);
 };
 

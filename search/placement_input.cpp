@@ -122,6 +122,7 @@ PlacementInput PlacementInputOptions::read(const OptionTable& table) const {
     module.form = hlo::detect_hlo_form(bytes, out.name);
     module.sha256 = sha256_hex(bytes);
     module.graph = hlo::read_hlo_as(module.form, std::move(bytes), out.name);
+    profile::require_whole_model(module.graph, out.name, false);
     const machine::DeviceModel reference = profile::reference_device(device, machines);
     note_model(module, machines, reference, &out.provenance);
     out.made = of_module(module, *this, out.name, reference, machine);

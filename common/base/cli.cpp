@@ -1,6 +1,9 @@
 #include "common/base/cli.h"
 
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -54,6 +57,24 @@ extern "C" void on_quit_signal(int signal_number) {
   action.sa_handler = SIG_DFL;
   sigaction(signal_number, &action, nullptr);
   raise(signal_number);
+}
+
+// Where the limit of CPU time may not be passed at all (ulimit -t sets both limits), the kernel kills instead of
+// sending SIGXCPU: a timer sends it just before, so that temporary files go.
+void watch_hard_time_limit() {
+  struct rlimit limit = {};
+  if (::getrlimit(RLIMIT_CPU, &limit) != 0 || limit.rlim_max == RLIM_INFINITY || limit.rlim_cur < limit.rlim_max)
+    return;
+  constexpr long kBefore = 100'000'000;  // ns
+  struct sigevent event = {};
+  event.sigev_notify = SIGEV_SIGNAL;
+  event.sigev_signo = SIGXCPU;
+  timer_t timer = {};
+  if (limit.rlim_max < 1 || ::timer_create(CLOCK_PROCESS_CPUTIME_ID, &event, &timer) != 0) return;
+  struct itimerspec at = {};
+  at.it_value.tv_sec = static_cast<time_t>(limit.rlim_max) - 1;
+  at.it_value.tv_nsec = 1'000'000'000 - kBefore;
+  ::timer_settime(timer, TIMER_ABSTIME, &at, nullptr);
 }
 
 void install_signal_handlers() {
@@ -150,6 +171,7 @@ void internal::flush_standard_output() {
 int run_main(int argc, char** argv, const std::function<int(int, char**)>& body) {
   occupy_standard_streams();
   install_signal_handlers();
+  watch_hard_time_limit();
   internal::remember_inputs(true);
   json_errors = false;
   prepare_for_out_of_memory([] { return json_errors.load(); });

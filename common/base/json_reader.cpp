@@ -5,6 +5,7 @@
 #include <set>
 
 #include "common/base/join.h"
+#include "common/base/number_range.h"
 #include "common/base/printable.h"
 #include "common/base/suggest.h"
 
@@ -131,21 +132,28 @@ std::vector<JsonValue> JsonValue::items() const {
   return out;
 }
 
+void JsonValue::require_range(double value) const {
+  if (!in_file_range(value)) wrong(std::string("a number whose size is ") + kFileRange);
+}
+
 double JsonValue::number(double smallest, double largest, const std::string& what) const {
   const double value = value_->is_number() ? value_->get<double>() : std::nan("");
   if (!std::isfinite(value) || !(value >= smallest && value <= largest)) wrong(what);
+  require_range(value);
   return value;
 }
 
 double JsonValue::positive(const std::string& unit) const {
   const double value = value_->is_number() ? value_->get<double>() : std::nan("");
   if (!(std::isfinite(value) && value > 0)) wrong("a number of " + unit + " above 0");
+  require_range(value);
   return value;
 }
 
 double JsonValue::not_negative(const std::string& unit) const {
   const double value = value_->is_number() ? value_->get<double>() : std::nan("");
   if (!(std::isfinite(value) && value >= 0)) wrong("a number of " + unit + " of at least 0");
+  require_range(value);
   return value;
 }
 

@@ -45,7 +45,8 @@ class JsonValue {
 
   std::vector<JsonValue> items() const;  // of an array
 
-  // Finite numbers in [smallest, largest]; `what` they are, for the error: "a number of GB/s above 0".
+  // Numbers in [smallest, largest] of a size that in_file_range() allows; `what` they are, for the error: "a number of
+  // GB/s above 0".
   double number(double smallest, double largest, const std::string& what) const;
   double positive(const std::string& unit) const;      // above 0
   double not_negative(const std::string& unit) const;  // at least 0
@@ -58,6 +59,7 @@ class JsonValue {
   [[noreturn]] void fail(const std::string& what, const std::string& hint = "") const;
 
  private:
+  void require_range(double value) const;
   std::string child(const std::string& key) const { return path_.empty() ? key : path_ + "." + key; }
 
   const Json* value_;

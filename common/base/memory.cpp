@@ -1,5 +1,7 @@
 #include "common/base/memory.h"
 
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -84,9 +86,26 @@ void end_out_of_memory(bool json) noexcept {
   ::_exit(exit_code(ErrorKind::kMemory));
 }
 
+namespace {
+
+// Whether the stack may grow by that much: neither its own limit nor that of the address space forbids it.
+bool stack_may_grow() {
+  struct rlimit limit = {};
+  if (::getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < 4 * kStackBytes) {
+    return false;
+  }
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return true;
+  void* const room = ::mmap(nullptr, 2 * kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (room == MAP_FAILED) return false;
+  ::munmap(room, 2 * kStackBytes);
+  return true;
+}
+
+}  // namespace
+
 void prepare_for_out_of_memory(bool (*json)()) {
   json_wanted = json;
-  grow_stack();
+  if (stack_may_grow()) grow_stack();
 }
 
 }  // namespace automap

@@ -1,6 +1,12 @@
 #include "common/graph/graph.h"
 
 #include <algorithm>
+#include <cstring>
+#include <functional>
+
+#include "common/base/printable.h"
+#include "common/base/text_table.h"
+#include "common/graph/scan.h"
 
 namespace automap::graph {
 namespace {
@@ -103,6 +109,45 @@ std::string_view metadata_field(std::string_view raw, std::string_view field) {
 }
 
 }  // namespace
+
+bool Graph::in_text(const char* at) const {
+  const std::less_equal<const char*> le;
+  return source_ != nullptr && at != nullptr && le(source_->data(), at) && le(at, source_->data() + source_->size());
+}
+
+std::string Graph::place(std::string_view where) const {
+  if (!in_text(where.data())) return source_name_.empty() ? "" : source_name_ + ": ";
+  const char* const begin = source_->data();
+  const char* line_begin = where.data();
+  while (line_begin > begin && line_begin[-1] != '\n') --line_begin;
+  return source_name_ + ":" + std::to_string(1 + scan::count_byte('\n', begin, where.data())) + ":" +
+         std::to_string(where.data() - line_begin + 1) + ": ";
+}
+
+void Graph::fail(std::string_view where, const std::string& message, const std::string& hint) const {
+  if (!in_text(where.data())) throw Error(ErrorKind::kData, place(where) + message, hint);
+  const char* const at = where.data();
+  const char* const end = source_->data() + source_->size();
+  const char* line_begin = at;
+  while (line_begin > source_->data() && line_begin[-1] != '\n') --line_begin;
+  const auto column = static_cast<std::size_t>(at - line_begin);
+  const auto* line_end = static_cast<const char*>(std::memchr(at, '\n', static_cast<std::size_t>(end - at)));
+  if (line_end == nullptr) line_end = end;
+  // A window of the line with the place in it; multi-megabyte lines are usual in HLO.
+  constexpr std::size_t kExcerptWidth = 80;
+  const std::size_t first = column > kExcerptWidth * 3 / 4 ? column - kExcerptWidth / 2 : 0;
+  const std::size_t width = std::min(kExcerptWidth, static_cast<std::size_t>(line_end - line_begin) - first);
+  std::string window(line_begin + first, width);
+  std::replace(window.begin(), window.end(), '\t', ' ');
+  const std::string before = printable(std::string_view(window).substr(0, column - first));
+  const std::string behind = printable(std::string_view(window).substr(column - first));
+  throw Error(ErrorKind::kData, place(where) + message, hint,
+              {before + behind, std::string(static_cast<std::size_t>(display_width(before)), ' ') + "^"});
+}
+
+bool Graph::is_faulty(InstructionId id) const {
+  return std::binary_search(faulty_.begin(), faulty_.end(), id);
+}
 
 std::optional<std::string_view> Graph::header_attribute(std::string_view key) const {
   return find_key(Span<const Attribute>(header_), key);

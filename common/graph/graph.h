@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/error.h"
 #include "common/base/span.h"
 #include "common/graph/opcode.h"
 
@@ -137,6 +138,21 @@ class Graph {
   // A field of metadata={...} ("op_type", "source_file"), unescaped; empty when absent.
   std::string metadata(InstructionId id, std::string_view field) const;
 
+  // What XLA's parser reads and its verifier refuses (shapes that do not fit each other, dimensions out of range): the
+  // first of them, each with its place. Only a reader that was asked to go on leaves any (graph_builder.h); nothing but
+  // the counts of such a module means anything, and functions that take a Graph may expect that it has none.
+  Span<const Error> faults() const { return faults_; }
+  bool is_faulty(InstructionId id) const;
+  // What is wrong where it changes nothing that is computed here: malformed shardings, stale lists of parameters. Each
+  // with its place; the first of them.
+  Span<const std::string> warnings() const { return warnings_; }
+
+  // Throws Error(kData): "source:line:column: message", the line and a caret when `where` points into the text that the
+  // module was read from, else "source: message".
+  [[noreturn]] void fail(std::string_view where, const std::string& message, const std::string& hint = "") const;
+  // "source:line:column: " of `where`; "source: " when it does not point into the text.
+  std::string place(std::string_view where) const;
+
   // Instructions of the same computation that read `id`, ascending, each once. Built on first use (not thread-safe
   // until then).
   Span<const InstructionId> users(InstructionId id) const;
@@ -145,6 +161,12 @@ class Graph {
   friend class GraphBuilder;  // graph_builder.h: the readers' side
   friend class ResizedGraph;  // resized_graph.h
 
+  bool in_text(const char* at) const;
+
+  std::string source_name_;
+  std::vector<Error> faults_;
+  std::vector<InstructionId> faulty_;  // ascending
+  std::vector<std::string> warnings_;
   std::string_view name_;
   std::string_view stack_tables_;
   std::vector<Attribute> header_;

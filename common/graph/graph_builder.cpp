@@ -17,7 +17,6 @@ using namespace internal;
 namespace {
 
 constexpr std::size_t kArenaChunk = 64 * 1024;
-constexpr std::size_t kExcerptWidth = 80;
 
 struct CalledKey {
   std::string_view key;
@@ -133,7 +132,8 @@ bool parse_integers(std::string_view text, std::vector<std::int64_t>* out) {
   return p == end;
 }
 
-GraphBuilder::GraphBuilder(std::string source) : source_name_(std::move(source)) {
+GraphBuilder::GraphBuilder(std::string source, Faults faults) : on_fault_(faults) {
+  graph_.source_name_ = std::move(source);
   shape_slots_.resize(256);
   names_.resize(256);
   computation_names_.resize(64);
@@ -171,32 +171,18 @@ std::string_view GraphBuilder::keep(std::string_view s) {
 }
 
 void GraphBuilder::fail(std::string_view where, const std::string& message, const std::string& hint) const {
-  const char* at = where.data();
-  const std::string* text = graph_.source_.get();
-  const std::less_equal<const char*> le;
-  if (text == nullptr || at == nullptr || !le(text->data(), at) || !le(at, text->data() + text->size())) {
-    std::string place = source_name_ + ": ";
-    if (in_computation_) place += "in computation " + quoted(graph_.computations_.back().name) + ": ";
-    throw Error(ErrorKind::kData, place + message, hint);
+  if (!in_computation_ || graph_.in_text(where.data())) graph_.fail(where, message, hint);
+  graph_.fail(where, "in computation " + quoted(graph_.computations_.back().name) + ": " + message, hint);
+}
+
+void GraphBuilder::warn(std::string_view where, const std::string& message) {
+  constexpr std::size_t kMostWarnings = 8;
+  std::vector<std::string>& warnings = graph_.warnings_;
+  if (warnings.size() < kMostWarnings) {
+    warnings.push_back(graph_.place(where) + message);
+  } else if (warnings.size() == kMostWarnings) {
+    warnings.push_back(graph_.place(where) + "more of the same kind is not listed");
   }
-  const char* const begin = text->data();
-  const char* const end = begin + text->size();
-  const std::size_t line = 1 + scan::count_byte('\n', begin, at);
-  const char* line_begin = at;
-  while (line_begin > begin && line_begin[-1] != '\n') --line_begin;
-  const auto column = static_cast<std::size_t>(at - line_begin);
-  const auto* line_end = static_cast<const char*>(std::memchr(at, '\n', static_cast<std::size_t>(end - at)));
-  if (line_end == nullptr) line_end = end;
-  // A window of the line with the place in it; multi-megabyte lines are usual in HLO.
-  const std::size_t first = column > kExcerptWidth * 3 / 4 ? column - kExcerptWidth / 2 : 0;
-  const std::size_t width = std::min(kExcerptWidth, static_cast<std::size_t>(line_end - line_begin) - first);
-  std::string window(line_begin + first, width);
-  std::replace(window.begin(), window.end(), '\t', ' ');
-  const std::string before = printable(std::string_view(window).substr(0, column - first));
-  const std::string behind = printable(std::string_view(window).substr(column - first));
-  throw Error(ErrorKind::kData,
-              source_name_ + ":" + std::to_string(line) + ":" + std::to_string(column + 1) + ": " + message, hint,
-              {before + behind, std::string(static_cast<std::size_t>(display_width(before)), ' ') + "^"});
 }
 
 // ----------------------------------------------------------------------------------------------------------- names
@@ -295,6 +281,38 @@ void GraphBuilder::begin_computation(std::string_view name, bool is_entry) {
   unnamed_.clear();
 }
 
+void GraphBuilder::abandon_computation() {
+  AM_CHECK(in_computation_);
+  Graph& g = graph_;
+  const auto id = static_cast<ComputationId>(g.computations_.size()) - 1;
+  const std::int32_t first = g.computations_.back().first;
+  if (first < g.num_instructions()) {
+    const Instruction& i = g.instruction(first);
+    g.operands_.resize(static_cast<std::size_t>(i.first_operand));
+    g.attributes_.resize(static_cast<std::size_t>(i.first_attribute));
+    g.called_.resize(static_cast<std::size_t>(i.first_called));
+    g.instructions_.resize(static_cast<std::size_t>(first));
+  }
+  while (!pending_calls_.empty() && pending_calls_.back().caller >= first) pending_calls_.pop_back();
+  while (!g.faulty_.empty() && g.faulty_.back() >= first) {
+    g.faulty_.pop_back();
+    if (g.faults_.size() > g.faulty_.size()) g.faults_.pop_back();
+  }
+  for (NameSlot& slot : names_) {
+    if (slot.id >= first) slot = {};
+  }
+  // The name that was added last stands in nobody's way: no other name was put behind it.
+  for (NameSlot& slot : computation_names_) {
+    if (slot.id == id) slot = {};
+  }
+  if (g.entry_ == id) {
+    g.entry_ = kNone;
+    has_entry_ = false;
+  }
+  g.computations_.pop_back();
+  in_computation_ = false;
+}
+
 InstructionId GraphBuilder::add(const InstructionDraft& draft, Span<const InstructionId> operands,
                                 Span<const Attribute> attributes) {
   AM_CHECK(in_computation_);
@@ -343,7 +361,8 @@ InstructionId GraphBuilder::add(const InstructionDraft& draft, Span<const Instru
     fail(draft.opcode_name, label_of(instruction) + " has no parameter number");
   }
   instruction.shape = draft.shape == kNone ? infer_shape(draft, operands, attributes) : draft.shape;
-  check_shapes(instruction, operands, attributes);
+  require_attributes(instruction, operands, attributes);
+  check_instruction(instruction, id, operands, attributes);
 
   instruction.first_operand = static_cast<std::int32_t>(g.operands_.size());
   instruction.num_operands = static_cast<std::int32_t>(operands.size());
@@ -393,6 +412,7 @@ void GraphBuilder::add_called_names(std::string_view value, bool required, int o
     p = scan::skip_class(scan::kIdentifier, p, end);
     ok = p != name;
     if (ok) out->emplace_back(order, std::string_view(name, static_cast<std::size_t>(p - name)));
+    if (p < end && *p == ':') ++p;  // "to_apply=add:", as XLA's parser takes it
   }
   space();
   if (ok && p == end) return;
@@ -483,7 +503,7 @@ void GraphBuilder::end_computation(InstructionId root, std::string_view executio
 Graph GraphBuilder::finish() {
   AM_CHECK(!in_computation_);
   if (graph_.computations_.empty()) fail({}, "this HLO module holds no computation");
-  if (!has_entry_) graph_.entry_ = graph_.num_computations() - 1;
+  if (!has_entry_) graph_.entry_ = default_entry_ == kNone ? graph_.num_computations() - 1 : default_entry_;
   for (const PendingCall& call : pending_calls_) {
     const ComputationId callee = find_computation(call.name);
     if (callee == kNone) {
@@ -493,9 +513,58 @@ Graph GraphBuilder::finish() {
     graph_.called_[call.slot] = callee;
   }
   pending_calls_.clear();
-  check_acyclic();
+  const std::vector<ComputationId> order = callees_first();
+  for (ComputationId c = 0; c < graph_.num_computations(); ++c) {
+    const Computation& computation = graph_.computation(c);
+    const Instruction& last = graph_.instruction(computation.first + computation.count - 1);
+    const std::int32_t begin = graph_.instruction(computation.first).first_called;
+    for (std::int32_t i = begin; i < last.first_called + last.num_called; ++i) {
+      if (graph_.called_[static_cast<std::size_t>(i)] < c) continue;
+      reorder(order);
+      c = graph_.num_computations();
+      break;
+    }
+  }
   check_calls();
   return std::move(graph_);
+}
+
+// Numbers computations, and the instructions in them, in `order`.
+void GraphBuilder::reorder(const std::vector<ComputationId>& order) {
+  Graph& g = graph_;
+  std::vector<ComputationId> new_computation(order.size());
+  std::vector<InstructionId> new_id(g.instructions_.size());
+  std::vector<Computation> computations;
+  std::vector<Instruction> instructions;
+  computations.reserve(order.size());
+  instructions.reserve(g.instructions_.size());
+  for (const ComputationId old : order) {
+    const auto now = static_cast<ComputationId>(computations.size());
+    new_computation[static_cast<std::size_t>(old)] = now;
+    Computation& computation = g.computations_[static_cast<std::size_t>(old)];
+    const auto first = static_cast<InstructionId>(instructions.size());
+    for (InstructionId id = computation.first; id < computation.first + computation.count; ++id) {
+      new_id[static_cast<std::size_t>(id)] = static_cast<InstructionId>(instructions.size());
+      instructions.push_back(g.instruction(id));
+      instructions.back().computation = now;
+    }
+    computation.first = first;
+    computations.push_back(std::move(computation));
+  }
+  const auto renumber = [&](std::vector<InstructionId>& ids) {
+    for (InstructionId& id : ids) id = new_id[static_cast<std::size_t>(id)];
+  };
+  for (Computation& computation : computations) {
+    renumber(computation.parameters);
+    computation.root = new_id[static_cast<std::size_t>(computation.root)];
+  }
+  renumber(g.operands_);
+  renumber(g.faulty_);
+  std::sort(g.faulty_.begin(), g.faulty_.end());
+  for (ComputationId& called : g.called_) called = new_computation[static_cast<std::size_t>(called)];
+  g.entry_ = new_computation[static_cast<std::size_t>(g.entry_)];
+  g.computations_ = std::move(computations);
+  g.instructions_ = std::move(instructions);
 }
 
 }  // namespace automap::graph

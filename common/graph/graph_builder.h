@@ -35,10 +35,14 @@ struct InstructionDraft {
   bool rename = false;               // `name` is a private key for find(): the graph gets a proper, unique name
 };
 
+// What to do about a module that XLA's parser reads and its verifier refuses: refuse it with the first fault, or go on
+// and write it down (Graph::faults).
+enum class Faults : std::uint8_t { kRefuse, kRecord };
+
 class GraphBuilder {
  public:
   // `source` names the input in errors.
-  explicit GraphBuilder(std::string source);
+  explicit GraphBuilder(std::string source, Faults faults = Faults::kRefuse);
   GraphBuilder(const GraphBuilder&) = delete;
   GraphBuilder& operator=(const GraphBuilder&) = delete;
 
@@ -68,13 +72,23 @@ class GraphBuilder {
   // kNone as root: the last instruction. Checks that the parameters are numbered 0..n-1.
   void end_computation(InstructionId root, std::string_view execution_thread);
 
+  // The entry where no computation is marked as such; the last one without a call.
+  void set_default_entry(ComputationId id) { default_entry_ = id; }
+  // Takes back everything since begin_computation, its name included.
+  void abandon_computation();
+  // Whether a computation of this name has begun.
+  bool has_computation(std::string_view name) const { return find_computation(name) != kNone; }
+  // Says what is wrong at `where` and changes nothing here (Graph::warnings).
+  void warn(std::string_view where, const std::string& message);
+
   // By name (or private key) among the instructions of the current computation; kNone when there is none (yet).
   InstructionId find(std::string_view name) const;
   const Instruction& at(InstructionId id) const { return graph_.instruction(id); }
   const Graph& graph() const { return graph_; }
 
   // No ENTRY seen: the last computation is the entry. Resolves called computations and checks that they do not call
-  // each other in a circle, and that callers and callees agree on their parameters. The builder is empty afterwards.
+  // each other in a circle, and that callers and callees agree on their parameters. Computations are ordered callees
+  // first where the input was not. The builder is empty afterwards.
   Graph finish();
 
   // Throws Error(kData): "source:line:column: message", the line and a caret when `where` points into the adopted
@@ -111,14 +125,28 @@ class GraphBuilder {
   void add_called(Instruction* instruction, InstructionId id, Span<const Attribute> attributes);
   void add_called_names(std::string_view value, bool required, int order,
                         std::vector<std::pair<int, std::string_view>>* out) const;
+  ShapeId applied_result(Opcode opcode, Span<const Attribute> attributes) const;
   ShapeId infer_shape(const InstructionDraft& draft, Span<const InstructionId> operands,
                       Span<const Attribute> attributes);
-  void check_shapes(const Instruction& instruction, Span<const InstructionId> operands,
-                    Span<const Attribute> attributes) const;
-  void check_calls() const;
-  void check_acyclic() const;
+  // Attributes without which XLA's parser reads no such instruction.
+  void require_attributes(const Instruction& instruction, Span<const InstructionId> operands,
+                          Span<const Attribute> attributes) const;
+  void require_called(InstructionId id) const;
+  void check_instruction(const Instruction& instruction, InstructionId id, Span<const InstructionId> operands,
+                         Span<const Attribute> attributes);
+  void check_attributes(const Instruction& instruction, Span<const InstructionId> operands,
+                        Span<const Attribute> attributes);
+  void check_calls();
+  void check_call(InstructionId id) const;
+  // Runs `check` of an instruction; what it throws is refused, or written down where that was asked for.
+  template <typename Check>
+  void examine(InstructionId id, const Check& check);
+  // The computations, callees first; fails where they call each other in a circle.
+  std::vector<ComputationId> callees_first() const;
+  void reorder(const std::vector<ComputationId>& order);
 
-  std::string source_name_;
+  Faults on_fault_;
+  ComputationId default_entry_ = kNone;
   Graph graph_;
   std::vector<ShapeSlot> shape_slots_;
   std::size_t num_shape_slots_used_ = 0;

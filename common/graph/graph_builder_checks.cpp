@@ -1,4 +1,6 @@
 // GraphBuilder: what a module must be, whichever form it was read from.
+#include <algorithm>
+
 #include "common/graph/graph_builder.h"
 #include "common/graph/graph_builder_internal.h"
 #include "common/graph/shape.h"
@@ -205,14 +207,32 @@ class ShapeCheck {
 
 }  // namespace
 
-void GraphBuilder::check_shapes(const Instruction& instruction, Span<const InstructionId> operands,
-                                Span<const Attribute> attributes) const {
-  ShapeCheck(*this, instruction, operands, attributes).run();
+template <typename Check>
+void GraphBuilder::examine(InstructionId id, const Check& check) {
+  if (on_fault_ == Faults::kRefuse) return check();
+  constexpr std::size_t kMostFaults = 20;
+  try {
+    check();
+  } catch (const Error& fault) {
+    if (fault.kind() != ErrorKind::kData) throw;
+    graph_.faulty_.push_back(id);
+    if (graph_.faults_.size() < kMostFaults) graph_.faults_.push_back(fault);
+  }
 }
 
-void GraphBuilder::check_acyclic() const {
+void GraphBuilder::check_instruction(const Instruction& instruction, InstructionId id,
+                                     Span<const InstructionId> operands, Span<const Attribute> attributes) {
+  examine(id, [&] {
+    ShapeCheck(*this, instruction, operands, attributes).run();
+    check_attributes(instruction, operands, attributes);
+  });
+}
+
+std::vector<ComputationId> GraphBuilder::callees_first() const {
   // Depth first over the call graph on an explicit stack.
   const Graph& g = graph_;
+  std::vector<ComputationId> order;
+  order.reserve(g.computations_.size());
   enum : std::uint8_t { kNew, kOpen, kDone };
   std::vector<std::uint8_t> state(g.computations_.size(), kNew);
   struct Frame {
@@ -230,6 +250,7 @@ void GraphBuilder::check_acyclic() const {
       const Computation& computation = g.computation(frame.computation);
       if (frame.instruction == computation.first + computation.count) {
         state[static_cast<std::size_t>(frame.computation)] = kDone;
+        order.push_back(frame.computation);
         stack.pop_back();
         continue;
       }
@@ -254,90 +275,105 @@ void GraphBuilder::check_acyclic() const {
       }
     }
   }
+  return order;
 }
 
-void GraphBuilder::check_calls() const {
+// How many computations an instruction calls is a matter of its form: without them nothing can be said of it.
+void GraphBuilder::require_called(InstructionId id) const {
+  const Instruction& i = graph_.instruction(id);
+  const auto must_call = [&](std::int32_t n, const char* what) {
+    if (i.num_called == n) return;
+    fail(i.name, label_of(i) + " calls " + std::to_string(i.num_called) + " computations, expected " + what);
+  };
+  switch (i.opcode) {
+    case Opcode::kCall:
+    case Opcode::kMap:
+    case Opcode::kReduce:
+    case Opcode::kReduceWindow:
+    case Opcode::kScatter: return must_call(1, "to_apply");
+    case Opcode::kFusion: return must_call(1, "calls");
+    case Opcode::kWhile: return must_call(2, "condition and body");
+    case Opcode::kConditional: return must_call(i.num_operands - 1, "as many as operands after the first");
+    case Opcode::kSelectAndScatter: return must_call(2, "select and scatter");
+    default: return;
+  }
+}
+
+void GraphBuilder::check_calls() {
+  for (InstructionId id = 0; id < graph_.num_instructions(); ++id) {
+    require_called(id);
+    examine(id, [&] { check_call(id); });
+  }
+  if (graph_.faulty_.empty()) return;
+  std::sort(graph_.faulty_.begin(), graph_.faulty_.end());
+  graph_.faulty_.erase(std::unique(graph_.faulty_.begin(), graph_.faulty_.end()), graph_.faulty_.end());
+}
+
+void GraphBuilder::check_call(InstructionId id) const {
   const Graph& g = graph_;
-  for (InstructionId id = 0; id < g.num_instructions(); ++id) {
-    const Instruction& i = g.instruction(id);
-    const auto called = static_cast<std::size_t>(i.num_called);
-    const auto operands = static_cast<std::size_t>(i.num_operands);
-    const auto callee = [&](std::size_t n) -> const Computation& { return g.computation(g.called(id)[n]); };
-    const auto text = [&](ShapeId s) { return short_text(g.shape(s).text); };
-    const auto parameters = [&](std::size_t n, std::size_t expected) {
-      if (callee(n).parameters.size() == expected) return;
-      fail(i.name, label_of(i) + " needs a computation of " + std::to_string(expected) + " parameters, but " +
-                       quoted(callee(n).name) + " has " + std::to_string(callee(n).parameters.size()));
-    };
-    const auto must_call = [&](std::size_t n, const char* what) {
-      if (called != n)
-        fail(i.name, label_of(i) + " calls " + std::to_string(called) + " computations, expected " + what);
-    };
-    const auto fits = [&](ShapeId a, ShapeId b, std::size_t n, const char* what) {
-      if (a == b || same_dimensions(g, a, b)) return;
-      fail(i.name,
-           label_of(i) + " has " + text(a) + " where " + quoted(callee(n).name) + " has " + text(b) + " as " + what);
-    };
-    const auto parameter_shape = [&](std::size_t n, std::size_t p) {
-      return g.instruction(callee(n).parameters[p]).shape;
-    };
-    const auto root_shape = [&](std::size_t n) { return g.instruction(callee(n).root).shape; };
-    switch (i.opcode) {
-      case Opcode::kCall:
-      case Opcode::kFusion:
-        must_call(1, i.opcode == Opcode::kCall ? "to_apply" : "calls");
-        parameters(0, operands);
-        for (std::size_t p = 0; p < operands; ++p) {
-          fits(g.instruction(g.operands(id)[p]).shape, parameter_shape(0, p), 0, "parameter");
-        }
-        fits(i.shape, root_shape(0), 0, "result");
-        break;
-      case Opcode::kAsyncStart:
-        if (i.opcode_name == "async-start" && called == 1) parameters(0, operands);
-        break;
-      case Opcode::kMap:
-        must_call(1, "to_apply");
-        parameters(0, operands);
-        break;
-      case Opcode::kWhile:
-        must_call(2, "condition and body");
-        for (const std::size_t n : {std::size_t{0}, std::size_t{1}}) {
-          parameters(n, 1);
-          fits(g.instruction(g.operands(id)[0]).shape, parameter_shape(n, 0), n, "parameter");
-        }
-        fits(i.shape, root_shape(1), 1, "result");
-        if (g.shape(root_shape(0)).type != ElementType::kPred) {
-          fail(i.name, label_of(i) + ": the condition " + quoted(callee(0).name) + " gives " + text(root_shape(0)) +
-                           ", expected pred[]");
-        }
-        break;
-      case Opcode::kConditional:
-        must_call(operands - 1, "as many as operands after the first");
-        for (std::size_t n = 0; n < called; ++n) {
-          parameters(n, 1);
-          fits(g.instruction(g.operands(id)[n + 1]).shape, parameter_shape(n, 0), n, "parameter");
-          fits(i.shape, root_shape(n), n, "result");
-        }
-        break;
-      case Opcode::kReduce:
-      case Opcode::kReduceWindow:
-        must_call(1, "to_apply");
-        parameters(0, operands);
-        break;
-      case Opcode::kSort:
-        if (called == 1) parameters(0, operands * 2);
-        break;
-      case Opcode::kScatter:
-        must_call(1, "to_apply");
-        parameters(0, (operands - 1) / 2 * 2);
-        break;
-      case Opcode::kSelectAndScatter:
-        must_call(2, "select and scatter");
-        parameters(0, 2);
-        parameters(1, 2);
-        break;
-      default: break;
-    }
+  const Instruction& i = g.instruction(id);
+  const auto called = static_cast<std::size_t>(i.num_called);
+  const auto operands = static_cast<std::size_t>(i.num_operands);
+  const auto callee = [&](std::size_t n) -> const Computation& { return g.computation(g.called(id)[n]); };
+  const auto text = [&](ShapeId s) { return short_text(g.shape(s).text); };
+  const auto parameters = [&](std::size_t n, std::size_t expected) {
+    if (callee(n).parameters.size() == expected) return;
+    fail(i.name, label_of(i) + " needs a computation of " + std::to_string(expected) + " parameters, but " +
+                     quoted(callee(n).name) + " has " + std::to_string(callee(n).parameters.size()));
+  };
+  const auto fits = [&](ShapeId a, ShapeId b, std::size_t n, const char* what) {
+    if (a == b || same_dimensions(g, a, b)) return;
+    fail(i.name,
+         label_of(i) + " has " + text(a) + " where " + quoted(callee(n).name) + " has " + text(b) + " as " + what);
+  };
+  const auto parameter_shape = [&](std::size_t n, std::size_t p) {
+    return g.instruction(callee(n).parameters[p]).shape;
+  };
+  const auto root_shape = [&](std::size_t n) { return g.instruction(callee(n).root).shape; };
+  switch (i.opcode) {
+    case Opcode::kCall:
+    case Opcode::kFusion:
+      // What starts asynchronously may be given its operands later: a computation of nothing but such a call.
+      if (operands == 0 && i.opcode == Opcode::kCall && g.computation(i.computation).count == 1) break;
+      parameters(0, operands);
+      for (std::size_t p = 0; p < operands; ++p) {
+        fits(g.instruction(g.operands(id)[p]).shape, parameter_shape(0, p), 0, "parameter");
+      }
+      fits(i.shape, root_shape(0), 0, "result");
+      break;
+    case Opcode::kAsyncStart:
+      if (i.opcode_name == "async-start" && called == 1) parameters(0, operands);
+      break;
+    case Opcode::kMap: parameters(0, operands); break;
+    case Opcode::kWhile:
+      for (const std::size_t n : {std::size_t{0}, std::size_t{1}}) {
+        parameters(n, 1);
+        fits(g.instruction(g.operands(id)[0]).shape, parameter_shape(n, 0), n, "parameter");
+      }
+      fits(i.shape, root_shape(1), 1, "result");
+      if (g.shape(root_shape(0)).type != ElementType::kPred) {
+        fail(i.name, label_of(i) + ": the condition " + quoted(callee(0).name) + " gives " + text(root_shape(0)) +
+                         ", expected pred[]");
+      }
+      break;
+    case Opcode::kConditional:
+      for (std::size_t n = 0; n < called; ++n) {
+        parameters(n, 1);
+        fits(g.instruction(g.operands(id)[n + 1]).shape, parameter_shape(n, 0), n, "parameter");
+        fits(i.shape, root_shape(n), n, "result");
+      }
+      break;
+    case Opcode::kReduce:
+    case Opcode::kReduceWindow: parameters(0, operands); break;
+    case Opcode::kSort:
+      if (called == 1) parameters(0, operands * 2);
+      break;
+    case Opcode::kScatter: parameters(0, (operands - 1) / 2 * 2); break;
+    case Opcode::kSelectAndScatter:
+      parameters(0, 2);
+      parameters(1, 2);
+      break;
+    default: break;
   }
 }
 

@@ -201,7 +201,9 @@ ShapeId GraphBuilder::parse_shape(std::string_view text) {
     }
   };
   const auto layout = [&] {
-    if (p == end || *p != '{') return;
+    const char* const open = scan::skip_class(scan::kSpace, p, end);
+    if (open == end || *open != '{') return;
+    p = open;
     const char* const next = scan::skip_balanced<'{', '}'>(p, end);
     if (next == nullptr) fail({p, 0}, "the layout that starts here is not closed: expected '}'");
     p = next;

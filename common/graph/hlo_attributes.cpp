@@ -14,8 +14,10 @@ namespace {
 using internal::quoted;
 
 [[noreturn]] void fail(const AttributeSite& site, std::string_view found, const std::string& expected) {
-  throw Error(ErrorKind::kData, "instruction " + std::string(site.instruction) + ": attribute " +
-                                    std::string(site.key) + ": found " + quoted(found) + ", expected " + expected);
+  const std::string message = "instruction " + std::string(site.instruction) + ": attribute " + std::string(site.key) +
+                              ": found " + quoted(found) + ", expected " + expected;
+  if (site.graph != nullptr) site.graph->fail(site.instruction, message);
+  throw Error(ErrorKind::kData, message);
 }
 
 // A cursor over one attribute's text. Blanks between tokens are skipped.
@@ -120,7 +122,7 @@ std::vector<std::int64_t> braced_int_list(Cursor& cursor, const AttributeSite& s
 }
 
 AttributeSite site_of(const Graph& graph, InstructionId id, std::string_view key) {
-  return AttributeSite{graph.instruction(id).name, key};
+  return AttributeSite{graph.instruction(id).name, key, &graph};
 }
 
 // a * b for counts that only have to be right while they are small: stops at the largest int64.
@@ -414,7 +416,14 @@ ReplicaGroups decode_replica_groups(std::string_view raw, const AttributeSite& s
     const std::vector<std::int64_t> dims = braced_int_list(cursor, site, '[', ']');
     if (dims.size() != 2 || dims[0] < 1 || dims[1] < 1) fail(site, raw, "[groups,size]<=[...]");
     if (!cursor.take("<=")) fail(site, cursor.rest(), "<= in " + quoted(raw));
-    braced_int_list(cursor, site, '[', ']');
+    std::int64_t devices = 1;
+    for (const std::int64_t extent : braced_int_list(cursor, site, '[', ']')) {
+      if (extent < 1) fail(site, raw, "extents of at least 1");
+      devices = saturating_product(devices, extent);
+    }
+    if (devices != saturating_product(dims[0], dims[1])) {
+      fail(site, raw, "as many devices behind <= as in the groups before it");
+    }
     if (cursor.take('T')) braced_int_list(cursor, site, '(', ')');
     cursor.expect_end();
     return ReplicaGroups{dims[0], dims[1]};
@@ -496,6 +505,11 @@ std::vector<WindowDimension> window_attribute(const Graph& graph, InstructionId 
   return raw ? decode_window(*raw, site_of(graph, id, "window")) : std::vector<WindowDimension>();
 }
 
+const Shape& array_of(const Graph& graph, InstructionId operand) {
+  const Shape& shape = graph.shape_of(operand);
+  return shape.is_tuple() && !shape.elements.empty() ? graph.shape(shape.elements[0]) : shape;
+}
+
 ConvolutionDimensions convolution_dimensions(const Graph& graph, InstructionId id) {
   const AttributeSite site = site_of(graph, id, "dim_labels");
   const auto raw = graph.attribute(id, "dim_labels");
@@ -508,8 +522,8 @@ ConvolutionDimensions convolution_dimensions(const Graph& graph, InstructionId i
     all.push_back(b);
     check_dimensions(all, shape.dims.size(), site);
   };
-  check(dims.input_batch, dims.input_feature, dims.input_spatial, graph.shape_of(operands[0]));
-  check(dims.kernel_input_feature, dims.kernel_output_feature, dims.kernel_spatial, graph.shape_of(operands[1]));
+  check(dims.input_batch, dims.input_feature, dims.input_spatial, array_of(graph, operands[0]));
+  check(dims.kernel_input_feature, dims.kernel_output_feature, dims.kernel_spatial, array_of(graph, operands[1]));
   check(dims.output_batch, dims.output_feature, dims.output_spatial, graph.shape_of(id));
   return dims;
 }

@@ -21,6 +21,7 @@ constexpr std::size_t kMaxListLength = 1 << 24;
 struct AttributeSite {
   std::string_view instruction;
   std::string_view key;
+  const Graph* graph = nullptr;  // names the file, line and column in errors
 };
 
 // "7" -> 7, "-1" -> -1.
@@ -106,6 +107,9 @@ DotDimensions dot_dimensions(const Graph& graph, InstructionId id);
 
 // Of a convolution, reduce-window or select-and-scatter; absent: empty.
 std::vector<WindowDimension> window_attribute(const Graph& graph, InstructionId id);
+// The array that a convolution or product reads of an operand: of a tuple (values and their positions, where the
+// operand is sparse) its first element.
+const Shape& array_of(const Graph& graph, InstructionId operand);
 // Of a convolution; throws when dim_labels is absent, when a position lies outside the ranks of the operands or the
 // result, or when the spatial dimensions of the three (and of the window) differ in number.
 ConvolutionDimensions convolution_dimensions(const Graph& graph, InstructionId id);

@@ -6,6 +6,8 @@
 #include <optional>
 
 #include "common/base/check.h"
+#include "common/graph/attention_calls.h"
+#include "common/graph/dependence.h"
 #include "common/graph/trip_count.h"
 
 namespace automap::graph {
@@ -161,7 +163,7 @@ class CostAnalysis {
   Cost called_cost(InstructionId id, std::size_t i) const {
     const auto called = graph_.called(id);
     if (i >= called.size()) return {};
-    AM_CHECK(called[i] < graph_.instruction(id).computation);  // readers sort computations callees first
+    AM_CHECK(called[i] < graph_.instruction(id).computation);  // the builder sorts computations callees first
     return result_.computations[static_cast<std::size_t>(called[i])];
   }
 
@@ -243,6 +245,10 @@ class CostAnalysis {
   Cost cost_of(InstructionId id) {
     const Instruction& instruction = graph_.instruction(id);
     Cost cost;
+    if (graph_.is_faulty(id)) {  // its shapes may say anything: only what it reads and writes is counted
+      cost.bytes = all_bytes(id);
+      return cost;
+    }
     const Shape& shape = shape_of(id);
     if (is_elementwise(instruction.opcode)) {
       (is_transcendental(instruction.opcode) ? cost.transcendentals : cost.flops) = elements(shape);
@@ -258,7 +264,8 @@ class CostAnalysis {
           cost.bytes += leaf_bytes(shape_of(operand), graph_.instruction(operand).layout);
         }
         return cost;
-      case Opcode::kCustomCall: ++result_.custom_calls; return cost;
+      case Opcode::kCustomCall: return custom_call_cost(id);
+      case Opcode::kScan: return scan_cost(id);
       case Opcode::kTranspose:
         if (!only_relabels(id)) cost.bytes = all_bytes(id);
         return cost;
@@ -328,6 +335,31 @@ class CostAnalysis {
     }
   }
 
+  Cost custom_call_cost(InstructionId id) {
+    Cost cost;
+    if (is_annotation(graph_, id)) return cost;
+    const std::optional<AttentionCall> attention = attention_call(graph_, id);
+    if (attention) {
+      cost.flops = attention->flops();
+      cost.transcendentals =
+          attention->batch * attention->heads * attention->queries * attention->keys * attention->kept;
+      cost.bytes = all_bytes(id);
+      return cost;
+    }
+    ++result_.custom_calls;
+    result_.custom_call_bytes += all_bytes(id);
+    return cost;
+  }
+
+  Cost scan_cost(InstructionId id) const {
+    Cost cost = called_cost(id, 0);
+    const auto length = static_cast<double>(scan_length(graph_, id));
+    cost.flops *= length;
+    cost.transcendentals *= length;
+    cost.bytes *= length;
+    return cost;
+  }
+
   double last_dimension(InstructionId id) const {
     const auto operands = graph_.operands(id);
     if (operands.empty() || shape_of(operands[0]).dims.empty()) return 0;
@@ -344,9 +376,9 @@ class CostAnalysis {
     const std::vector<std::int64_t> permutation = dimension_list_attribute(graph_, id, "dimensions", rank);
     if (permutation.size() != rank || from.dims.size() != rank) return false;
     const Instruction& instruction = graph_.instruction(id);
-    const auto order = decode_minor_to_major(instruction.layout, rank, {instruction.name, "layout"});
+    const auto order = decode_minor_to_major(instruction.layout, rank, {instruction.name, "layout", &graph_});
     const Instruction& operand = graph_.instruction(operands[0]);
-    const auto from_order = decode_minor_to_major(operand.layout, rank, {operand.name, "layout"});
+    const auto from_order = decode_minor_to_major(operand.layout, rank, {operand.name, "layout", &graph_});
     for (std::size_t i = 0; i < rank; ++i) {
       if (permutation[static_cast<std::size_t>(order[i])] != from_order[i]) return false;
     }
@@ -514,7 +546,7 @@ double convolution_flops(const Graph& graph, InstructionId id) {
   const std::vector<WindowDimension> window = window_attribute(graph, id);
   const auto operands = graph.operands(id);
   const auto extent = [&](InstructionId of, std::int64_t dim) {
-    return graph.shape_of(of).dims[static_cast<std::size_t>(dim)];
+    return array_of(graph, of).dims[static_cast<std::size_t>(dim)];
   };
   double positions = 1;
   for (std::size_t i = 0; i < window.size() && i < dims.input_spatial.size(); ++i) {
@@ -527,6 +559,23 @@ double convolution_flops(const Graph& graph, InstructionId id) {
   const auto input_features = static_cast<double>(extent(operands[0], dims.input_feature) / feature_groups);
   const auto batch = static_cast<double>(extent(operands[0], dims.input_batch) / batch_groups);
   return 2 * input_features * static_cast<double>(extent(id, dims.output_feature)) * batch * positions;
+}
+
+std::int64_t scan_length(const Graph& graph, InstructionId id) {
+  const auto operands = graph.operands(id);
+  const auto called = graph.called(id);
+  const std::vector<std::int64_t> dims = int_list_attribute(graph, id, "dimensions");
+  if (called.size() != 1 || dims.empty()) return 1;
+  const std::vector<InstructionId>& step = graph.computation(called[0]).parameters;
+  for (std::size_t i = 0; i < operands.size() && i < step.size(); ++i) {
+    const Shape& whole = graph.shape_of(operands[i]);
+    // The step takes one slice of what is scanned, and carries as they are.
+    if (!whole.is_array() || whole.dims.size() != graph.shape_of(step[i]).dims.size() + 1) continue;
+    if (dims[0] >= 0 && dims[0] < static_cast<std::int64_t>(whole.dims.size())) {
+      return whole.dims[static_cast<std::size_t>(dims[0])];
+    }
+  }
+  return 1;
 }
 
 ModuleCost analyze_cost(const Graph& graph, WhileCounting counting) {

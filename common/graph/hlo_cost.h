@@ -6,11 +6,13 @@
 // transcendentals for exponentials, roots, logarithms, trigonometry, power, erf; reduce = reducer * (|in| - |out|);
 // reduce-window = reducer * (window - 1) |out|; scatter = combiner * |updates|; sort = n ceil(log2 n); while =
 // condition + body ONCE; conditional = the maximum over its branches, each figure by itself; call and fusion = inside;
-// batch-norm and custom-call = 0. Bytes accessed = all operands + the output; 0 for parameters, constants,
-// get-tuple-element, bitcasts and transposes that only relabel the layout; slices and gathers count what they move.
+// scan = its step times its length; batch-norm and custom-call = 0. Bytes accessed = all operands + the output; 0 for
+// parameters, constants, get-tuple-element, bitcasts and transposes that only relabel the layout; slices and gathers
+// count what they move.
 //
-// Here: XLA adds -1 FLOPs and -1 bytes for each custom-call ("unknown"); we add 0 and count them. XLA sums in single
-// precision, we in double: totals differ by rounding (about 1e-5).
+// Here: XLA adds -1 FLOPs and -1 bytes for each custom-call ("unknown"); we add 0 and count them, but for attention
+// that a library does (attention_calls.h), whose work follows from its shapes. XLA sums in single precision, we in
+// double: totals differ by rounding (about 1e-5).
 #pragma once
 
 #include <cstdint>
@@ -44,6 +46,7 @@ struct ModuleCost {
   std::vector<Cost> computations;  // per ComputationId: the sum over its own instructions
   Cost total;                      // of the entry
   std::int64_t custom_calls = 0;   // instructions of the whole module whose cost nobody can know
+  double custom_call_bytes = 0;    // what those read and write; in no other figure
 };
 
 // One pass over the module, callees before callers. Sums over a computation stop at 1e100. Throws Error(kData) naming
@@ -53,6 +56,8 @@ ModuleCost analyze_cost(const Graph& graph, WhileCounting counting = WhileCounti
 // FLOPs of one dot, ragged-dot or scaled-dot: 2 |out| prod(contracting dimensions).
 double dot_flops(const Graph& graph, InstructionId id);
 double convolution_flops(const Graph& graph, InstructionId id);
+// How many times a scan does its step; 1 where its operands do not say it.
+std::int64_t scan_length(const Graph& graph, InstructionId id);
 
 // How many of the kernel * output position pairs of one spatial dimension meet real input. Exact while the smaller of
 // kernel and output is at most 2^20 positions; beyond that the count of 2^20 evenly spread positions, scaled.

@@ -357,7 +357,7 @@ class Parser {
 
 class AstConverter {
  public:
-  explicit AstConverter(const std::string& source) : builder_(source) {}
+  AstConverter(const std::string& source, graph::Faults faults) : builder_(source, faults) {}
 
   Graph run(std::vector<AstFunction> functions) {
     if (functions.empty()) builder_.fail({}, "\"Functions\" is empty: no computations");
@@ -481,10 +481,10 @@ class AstConverter {
 
 }  // namespace
 
-Graph read_ast_json(std::string_view text, const std::string& source) {
+Graph read_ast_json(std::string_view text, const std::string& source, graph::Faults faults) {
   std::deque<std::string> arena;
   std::vector<AstFunction> functions = Parser(text, source, &arena).functions();
-  return AstConverter(source).run(std::move(functions));
+  return AstConverter(source, faults).run(std::move(functions));
 }
 
 }  // namespace automap::hlo

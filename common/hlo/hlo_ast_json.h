@@ -15,12 +15,13 @@
 #include <string>
 #include <string_view>
 
-#include "common/graph/graph.h"
+#include "common/graph/graph_builder.h"
 
 namespace automap::hlo {
 
 // Throws Error(kData): source:line:column for what is wrong in the JSON, "source: in computation 'c': ..." for what is
 // wrong in the module.
-graph::Graph read_ast_json(std::string_view text, const std::string& source);
+graph::Graph read_ast_json(std::string_view text, const std::string& source,
+                           graph::Faults faults = graph::Faults::kRefuse);
 
 }  // namespace automap::hlo

@@ -6,6 +6,7 @@
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/log.h"
 #include "common/graph/scan.h"
 #include "common/hlo/hlo_ast_json.h"
 #include "common/hlo/hlo_json.h"
@@ -182,24 +183,34 @@ HloForm detect_hlo_form(std::string_view bytes, const std::string& source) {
   return HloForm::kText;
 }
 
-Graph read_hlo_as(HloForm form, std::string bytes, const std::string& source) {
+namespace {
+
+Graph read_form(HloForm form, std::string bytes, const std::string& source, graph::Faults faults) {
   switch (form) {
-    case HloForm::kText: return read_hlo_text(std::move(bytes), source);
-    case HloForm::kAstJson: return read_ast_json(bytes, source);
+    case HloForm::kText: return read_hlo_text(std::move(bytes), source, faults);
+    case HloForm::kAstJson: return read_ast_json(bytes, source, faults);
     case HloForm::kProtoJson: {
       proto::Strings strings;
       std::vector<std::string> unknown_types;
       proto::HloModuleProto module = proto::decode_json(bytes, source, &strings, &unknown_types);
-      return proto::build_graph(std::move(module), source, unknown_types);
+      return proto::build_graph(std::move(module), source, unknown_types, faults);
     }
     case HloForm::kProtoText: {
       proto::Strings strings;
       proto::HloModuleProto module = proto::decode_text_proto(bytes, source, &strings);
-      return proto::build_graph(std::move(module), source, {});
+      return proto::build_graph(std::move(module), source, {}, faults);
     }
-    case HloForm::kProtoBinary: return proto::build_graph(proto::decode_binary(bytes, source), source, {});
+    case HloForm::kProtoBinary: return proto::build_graph(proto::decode_binary(bytes, source), source, {}, faults);
   }
   throw Error(ErrorKind::kInternal, "unknown HLO form");
+}
+
+}  // namespace
+
+Graph read_hlo_as(HloForm form, std::string bytes, const std::string& source, graph::Faults faults) {
+  Graph graph = read_form(form, std::move(bytes), source, faults);
+  for (const std::string& warning : graph.warnings()) log_warning(warning);
+  return graph;
 }
 
 HloModule read_hlo(std::string bytes, const std::string& source) {

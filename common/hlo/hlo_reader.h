@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "common/graph/graph.h"
+#include "common/graph/graph_builder.h"
 
 namespace automap::hlo {
 
@@ -21,12 +21,14 @@ struct HloModule {
 };
 
 // `source` names the input in errors ("model.hlo", "<stdin>").
-// Throws Error(kData): source:line:column, what was found, what was expected.
+// Throws Error(kData): source:line:column, what was found, what was expected. What is wrong and changes nothing
+// (Graph::warnings) is logged.
 HloModule read_hlo(std::string bytes, const std::string& source);
 // The two halves of read_hlo, for tools that time them. `bytes` are already expanded.
 // Throws Error(kData) for what is no HLO at all (empty, MLIR, other binary data), with what to do.
 HloForm detect_hlo_form(std::string_view bytes, const std::string& source);
-graph::Graph read_hlo_as(HloForm form, std::string bytes, const std::string& source);
+graph::Graph read_hlo_as(HloForm form, std::string bytes, const std::string& source,
+                         graph::Faults faults = graph::Faults::kRefuse);
 // Reads `path` ("-" = standard input). Throws Error(kIo) when it cannot be read.
 HloModule load_hlo(const std::string& path);
 

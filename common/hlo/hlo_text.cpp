@@ -1,11 +1,13 @@
 #include "common/hlo/hlo_text.h"
 
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "common/base/error.h"
 #include "common/base/printable.h"
 #include "common/graph/shape.h"
+#include "common/hlo/inline_computations.h"
 #include "common/hlo/text_cursor.h"
 
 namespace automap::hlo {
@@ -15,10 +17,13 @@ using namespace graph;
 namespace {
 
 constexpr int kMaxExpressionNesting = 64;
+// Each level is skipped over once more by those around it.
+constexpr std::size_t kMaxInlineNesting = 64;
 
 class TextReader : private TextCursor {
  public:
-  TextReader(std::string text, const std::string& source) : TextCursor(std::move(text), source) {}
+  TextReader(std::string text, const std::string& source, Faults faults)
+      : TextCursor(std::move(text), source, faults) {}
 
   Graph read() {
     if (text_.substr(0, 3) == "\xef\xbb\xbf") p_ += 3;  // byte order mark
@@ -48,6 +53,8 @@ class TextReader : private TextCursor {
       seen_computation = true;
     }
     if (!seen_computation) fail(p_, "the module ends without a computation", "is the file truncated?");
+    builder_.set_default_entry(builder_.graph().num_computations() - 1);
+    add_wrapped_computations();
     return builder_.finish();
   }
 
@@ -124,9 +131,8 @@ class TextReader : private TextCursor {
     if (peek() != ']') fail(p_, "found " + found() + ", expected ']' after the dimensions of a shape");
     ++p_;
     const ShapeId id = builder_.shape(slice(begin));
-    // A brace belongs to the shape only when a number, ':' or '}' follows: it may be the body of a computation.
-    if (peek() == '{' && p_ + 1 < end_ && (scan::is(scan::kDigit, p_[1]) || p_[1] == ':' || p_[1] == '}')) {
-      const char* const open = p_;
+    if (const char* const open = layout_ahead(); open != nullptr) {
+      p_ = open;
       const char* q = p_ + 1;
       while (q < end_ && *q != '}' && *q != '{' && *q != '"' && *q != '\'' && *q != '/') ++q;
       if (q < end_ && *q == '}') {
@@ -137,6 +143,17 @@ class TextReader : private TextCursor {
       *layout = slice(open);
     }
     return id;
+  }
+
+  // The '{' of a layout, at p_ or behind blanks. A brace belongs to the shape only when a number, ':' or '}' follows:
+  // it may be the body of a computation.
+  const char* layout_ahead() const {
+    const char* p = scan::skip_class(scan::kSpace, p_, end_);
+    if (p == end_ || *p != '{') return nullptr;
+    const char* const inner = scan::skip_class(scan::kSpace, p + 1, end_);
+    if (inner == end_ || !(scan::is(scan::kDigit, *inner) || *inner == ':' || *inner == '}')) return nullptr;
+    // "-> f32[] {}" is a computation without instructions.
+    return *inner == '}' && p != p_ ? nullptr : p;
   }
 
   // Does a shape start at p_? Else a name or an opcode does.
@@ -191,17 +208,19 @@ class TextReader : private TextCursor {
                                        : "expected a computation: name (parameters) -> shape { instructions }");
     }
     ++p_;
+    const char* const body = p_;
+    const std::size_t num_wrapped = wrapped_.size();
     InstructionId root = kNone;
-    for (;;) {
-      skip_space();
-      if (p_ == end_) {
-        fail(p_, "the file ends inside computation '" + excerpt(computation, 60) + "', expected '}'",
-             "is the file truncated?");
-      }
-      if (*p_ == '}') break;
-      read_instruction(&root);
+    if (!read_instructions(computation, &root)) {
+      // Computations within this one come first: named, then called by their names.
+      builder_.abandon_computation();
+      wrapped_.resize(num_wrapped);
+      read_inline_computations(body);
+      builder_.begin_computation(computation, entry);
+      p_ = body;
+      root = kNone;
+      if (!read_instructions(computation, &root)) fail(body, "computations within computations that are not closed");
     }
-    ++p_;
     std::string_view thread;
     while (next_is(',')) {
       skip_space();
@@ -216,6 +235,53 @@ class TextReader : private TextCursor {
     if (has_signature) check_signature(result, result_at);
   }
 
+  // Up to and with the computation's '}'. False as soon as an instruction holds a computation that has no name yet.
+  bool read_instructions(std::string_view computation, InstructionId* root) {
+    for (;;) {
+      skip_space();
+      if (p_ == end_) {
+        fail(p_, "the file ends inside computation '" + excerpt(computation, 60) + "', expected '}'",
+             "is the file truncated?");
+      }
+      if (*p_ == '}') break;
+      read_instruction(root);
+      if (found_inline_) {
+        found_inline_ = false;
+        operand_stack_.clear();
+        return false;
+      }
+    }
+    ++p_;
+    return true;
+  }
+
+  // The computations within the one whose body starts at `body`, the last ones first: so each finds those within it
+  // named.
+  void read_inline_computations(const char* body) {
+    const std::vector<const char*> braces = InlineComputations::find(body, end_);
+    // How deep each stands in the others.
+    std::vector<const char*> around;
+    for (const char* const brace : braces) {
+      while (!around.empty() && around.back() < brace) around.pop_back();
+      const char* const close = scan::skip_balanced<'{', '}'>(brace, end_);
+      around.push_back(close == nullptr ? end_ : close);
+      if (around.size() > kMaxInlineNesting) fail(brace, "computations are nested more than 64 deep");
+    }
+    for (std::size_t k = braces.size(); k-- > 0;) {
+      std::string unique;
+      do {
+        unique = "inline_computation." + std::to_string(num_inline_++);
+      } while (builder_.has_computation(unique));
+      const std::string_view name = builder_.keep(unique);
+      builder_.begin_computation(name, false);
+      p_ = braces[k] + 1;
+      InstructionId root = kNone;
+      if (!read_instructions(name, &root)) fail(braces[k], "this computation holds another one that is not closed");
+      builder_.end_computation(root, {});
+      inline_.give_name(braces[k], name);
+    }
+  }
+
   void read_signature_parameters() {
     skip_space();
     if (peek() == ')') {
@@ -225,7 +291,8 @@ class TextReader : private TextCursor {
     for (;;) {
       skip_space();
       SignatureParameter parameter{name("the name of a parameter"), kNone};
-      expect(':', "and a shape after the name of a parameter");
+      skip_space();
+      if (peek() == ':') ++p_;
       skip_space();
       std::string_view layout;
       if (!at_shape()) fail(p_, "found " + found() + ", expected the shape of a parameter, such as f32[2,3]");
@@ -242,19 +309,19 @@ class TextReader : private TextCursor {
     }
   }
 
-  void check_signature(ShapeId result, const char* result_at) const {
+  void check_signature(ShapeId result, const char* result_at) {
     const Graph& graph = builder_.graph();
     const Computation& computation = graph.computation(graph.num_computations() - 1);
     const std::string in = " of computation '" + excerpt(computation.name, 60) + "'";
-    // XLA reads the list of parameters without comparing it, and modules with stale lists exist: only parameters that
-    // are clearly meant are compared, and only by their dimensions.
+    // XLA reads the list of parameters without comparing it, and modules with stale lists exist: it is the body that
+    // counts. Said of parameters that are clearly meant, and only of their dimensions.
     for (std::size_t i = 0; i < signature_.size() && i < computation.parameters.size(); ++i) {
       if (graph.instruction(computation.parameters[i]).name != signature_[i].name) continue;
       const ShapeId declared = signature_[i].shape;
       const ShapeId body = graph.instruction(computation.parameters[i]).shape;
       if (same_dimensions(graph, declared, body)) continue;
-      fail(signature_[i].name.data(), "parameter " + std::to_string(i) + in + " is " + text_of(declared) +
-                                          " in the signature, but " + text_of(body) + " in the body");
+      builder_.warn(signature_[i].name, "parameter " + std::to_string(i) + in + " is " + text_of(declared) +
+                                            " in the signature, but " + text_of(body) + " in the body, which counts");
     }
     const ShapeId root = graph.instruction(computation.root).shape;
     if (!compatible(result, root)) {
@@ -288,6 +355,7 @@ class TextReader : private TextCursor {
       word = name("the name of an instruction after ROOT");
     }
     if (word.empty()) fail(p_, "found " + found() + ", expected an instruction or '}'");
+    if (peek() == ':' && *begin != '%') ++p_;
     if (peek() == ' ') ++p_;
     if (peek() != '=') {
       skip_space();
@@ -336,7 +404,7 @@ class TextReader : private TextCursor {
           break;
         }
         [[fallthrough]];
-      default: read_operands(depth);
+      default: read_operands(depth, draft.opcode);
     }
     attributes_.clear();
     if (depth == 0) {
@@ -347,13 +415,96 @@ class TextReader : private TextCursor {
         }
         ++p_;
         attributes_.push_back(read_attribute());
+        if (InlineComputations::holds(attributes_.back())) {
+          const std::optional<std::string> named = inline_.named(attributes_.back().value);
+          if (!named) {
+            found_inline_ = true;
+            return kNone;
+          }
+          attributes_.back().value = builder_.keep(*named);
+        }
       }
     }
     const Span<const InstructionId> operands(operand_stack_.data() + first_operand,
                                              operand_stack_.size() - first_operand);
+    if (is_async_sugar(draft)) unfold_async(&draft, operands);
     const InstructionId id = builder_.add(draft, operands, attributes_);
     operand_stack_.resize(first_operand);
     return id;
+  }
+
+  // ---- asynchronous operations
+
+  // "dot-start(x, y), lhs_contracting_dims={1}": short for an async-start of a computation with that dot alone.
+  struct Wrapped {
+    std::string_view name, opcode, thread;
+    ShapeId result = kNone;
+    std::vector<std::pair<ShapeId, std::string_view>> parameters;  // with their layouts
+    std::vector<Attribute> attributes;
+  };
+
+  static bool is_async_sugar(const InstructionDraft& draft) {
+    switch (draft.opcode) {
+      case Opcode::kAsyncStart:
+      case Opcode::kAsyncUpdate:
+      case Opcode::kAsyncDone: return draft.opcode_name != opcode_name(draft.opcode);
+      default: return false;
+    }
+  }
+
+  // Rewrites the draft and attributes_ as XLA's parser does.
+  void unfold_async(InstructionDraft* draft, Span<const InstructionId> operands) {
+    const std::string_view sugar = draft->opcode_name;
+    if (draft->opcode != Opcode::kAsyncStart) {
+      draft->opcode_name = opcode_name(draft->opcode);
+      return;
+    }
+    const Shape* const state = draft->shape == kNone ? nullptr : &builder_.shape_at(draft->shape);
+    if (state == nullptr || !state->is_tuple() || state->elements.size() < 2 || draft->name.empty()) return;
+    draft->opcode_name = opcode_name(draft->opcode);
+    Wrapped wrapped;
+    wrapped.name = builder_.keep(std::string(draft->name) + ".async_wrapped." + std::to_string(wrapped_.size()));
+    wrapped.opcode = sugar.substr(0, sugar.size() - std::string_view("-start").size());
+    wrapped.result = state->elements[1];
+    for (const InstructionId operand : operands) {
+      wrapped.parameters.emplace_back(builder_.at(operand).shape, builder_.at(operand).layout);
+    }
+    std::vector<Attribute> outer = {{"calls", wrapped.name}};
+    for (const Attribute& attribute : attributes_) {
+      if (attribute.key == "async_execution_thread") {
+        wrapped.thread = attribute.value;
+        if (wrapped.thread.size() >= 2) wrapped.thread = wrapped.thread.substr(1, wrapped.thread.size() - 2);
+        outer.push_back(attribute);
+      } else if (attribute.key == "control-predecessors") {
+        outer.push_back(attribute);
+      } else {
+        wrapped.attributes.push_back(attribute);
+        if (attribute.key == "metadata" || attribute.key == "backend_config") outer.push_back(attribute);
+      }
+    }
+    attributes_ = std::move(outer);
+    wrapped_.push_back(std::move(wrapped));
+  }
+
+  void add_wrapped_computations() {
+    for (const Wrapped& wrapped : wrapped_) {
+      builder_.begin_computation(wrapped.name, false);
+      std::vector<InstructionId> parameters;
+      for (const auto& [shape, layout] : wrapped.parameters) {
+        InstructionDraft draft;
+        draft.opcode = Opcode::kParameter;
+        draft.opcode_name = opcode_name(draft.opcode);
+        draft.shape = shape;
+        draft.layout = layout;
+        draft.number = static_cast<std::int64_t>(parameters.size());
+        parameters.push_back(builder_.add(draft, {}, {}));
+      }
+      InstructionDraft draft;
+      draft.opcode_name = wrapped.opcode;
+      draft.opcode = parse_opcode(wrapped.opcode);
+      draft.shape = wrapped.result;
+      builder_.end_computation(builder_.add(draft, parameters, wrapped.attributes), wrapped.thread);
+    }
   }
 
   void read_parameter_number(InstructionDraft* draft) {
@@ -409,14 +560,30 @@ class TextReader : private TextCursor {
     return false;
   }
 
-  void read_operands(int depth) {
+  // "fusion(f32[2])": the shape of an operand without its name. XLA's parser passes over it where an opcode takes any
+  // number of operands; whether they are enough is asked when callers and callees are compared.
+  bool skip_nameless_operand(Opcode opcode) {
+    if (opcode != Opcode::kFusion && opcode != Opcode::kCall && opcode != Opcode::kCustomCall) return false;
+    const char* const begin = p_;
+    skip_space();
+    if (peek() != '%' && at_shape()) {
+      std::string_view layout;
+      read_shape(&layout);
+      skip_space();
+      if (peek() == ',' || peek() == ')') return true;
+    }
+    p_ = begin;
+    return false;
+  }
+
+  void read_operands(int depth, Opcode opcode) {
     skip_space();
     if (peek() == ')') {
       ++p_;
       return;
     }
     for (;;) {
-      operand_stack_.push_back(read_operand(depth));
+      if (!skip_nameless_operand(opcode)) operand_stack_.push_back(read_operand(depth));
       if (p_ < end_ && *p_ != ',' && *p_ != ')') skip_space();
       if (peek() == ',') {
         ++p_;
@@ -444,6 +611,7 @@ class TextReader : private TextCursor {
     const char* const at = p_;
     const std::string_view word = identifier();
     if (word.empty()) fail(p_, "found " + found() + ", expected an operand");
+    if (!sigil && peek() == ':') ++p_;
     if (!sigil && (peek() == '(' || (p_ < end_ && *p_ == ' ' && next_is('(')))) {
       if (depth == kMaxExpressionNesting) fail(at, "operand expressions are nested more than 64 deep");
       p_ = begin;
@@ -533,12 +701,16 @@ class TextReader : private TextCursor {
   std::vector<SignatureParameter> signature_;
   std::vector<InstructionId> operand_stack_;  // operands of the expressions being read, innermost last
   std::vector<Attribute> attributes_;
+  InlineComputations inline_;
+  bool found_inline_ = false;  // the instruction that was just read holds a computation that has no name yet
+  std::int64_t num_inline_ = 0;
+  std::vector<Wrapped> wrapped_;  // to be added at the end
 };
 
 }  // namespace
 
-Graph read_hlo_text(std::string text, const std::string& source) {
-  return TextReader(std::move(text), source).read();
+Graph read_hlo_text(std::string text, const std::string& source, graph::Faults faults) {
+  return TextReader(std::move(text), source, faults).read();
 }
 
 std::vector<std::string_view> split_modules(std::string_view text) {

@@ -7,13 +7,13 @@
 #include <string_view>
 #include <vector>
 
-#include "common/graph/graph.h"
+#include "common/graph/graph_builder.h"
 
 namespace automap::hlo {
 
 // `source` names the input in errors.
 // Throws Error(kData) with source:line:column, what was found, what was expected and the place in the line.
-graph::Graph read_hlo_text(std::string text, const std::string& source);
+graph::Graph read_hlo_text(std::string text, const std::string& source, graph::Faults faults = graph::Faults::kRefuse);
 
 // The modules of a text that holds several of them: separated by lines "// -----" (as in compiler tests), or simply one
 // HloModule after the other. Pieces without any HLO (only comments) are left out; one module gives one piece.

@@ -52,8 +52,9 @@ class IdTable {
 
 class ProtoConverter {
  public:
-  ProtoConverter(HloModuleProto module, const std::string& source, const std::vector<std::string>& unknown_types)
-      : module_(std::move(module)), types_{&unknown_types}, builder_(source) {}
+  ProtoConverter(HloModuleProto module, const std::string& source, const std::vector<std::string>& unknown_types,
+                 graph::Faults faults)
+      : module_(std::move(module)), types_{&unknown_types}, builder_(source, faults) {}
 
   Graph run() {
     if (module_.computations.empty()) fail("the module has no computations");
@@ -299,8 +300,9 @@ class ProtoConverter {
 
 }  // namespace
 
-Graph build_graph(HloModuleProto module, const std::string& source, const std::vector<std::string>& unknown_types) {
-  return ProtoConverter(std::move(module), source, unknown_types).run();
+Graph build_graph(HloModuleProto module, const std::string& source, const std::vector<std::string>& unknown_types,
+                  graph::Faults faults) {
+  return ProtoConverter(std::move(module), source, unknown_types, faults).run();
 }
 
 }  // namespace automap::hlo::proto

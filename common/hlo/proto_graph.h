@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "common/graph/graph.h"
+#include "common/graph/graph_builder.h"
 #include "common/hlo/hlo_proto.h"
 
 namespace automap::hlo::proto {
@@ -19,6 +19,6 @@ namespace automap::hlo::proto {
 // Throws Error(kData) naming `source`, the computation and the instruction: an id that names nothing or two things, a
 // cycle, no root, a literal that does not fit its shape, and whatever GraphBuilder refuses in text, too.
 graph::Graph build_graph(HloModuleProto module, const std::string& source,
-                         const std::vector<std::string>& unknown_types);
+                         const std::vector<std::string>& unknown_types, graph::Faults faults = graph::Faults::kRefuse);
 
 }  // namespace automap::hlo::proto

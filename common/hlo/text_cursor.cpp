@@ -60,7 +60,7 @@ std::string_view line_at(std::string_view text, std::size_t begin) {
   return text.substr(begin, end == std::string_view::npos ? text.size() - begin : end - begin);
 }
 
-TextCursor::TextCursor(std::string text, const std::string& source) : builder_(source) {
+TextCursor::TextCursor(std::string text, const std::string& source, graph::Faults faults) : builder_(source, faults) {
   blank_glog_prefixes(&text);
   text_ = builder_.adopt(std::move(text));
   p_ = text_.data();

@@ -21,7 +21,7 @@ std::string_view line_at(std::string_view text, std::size_t begin);
 class TextCursor {
  protected:
   // Blanks what a logger printed in front of the lines.
-  TextCursor(std::string text, const std::string& source);
+  TextCursor(std::string text, const std::string& source, graph::Faults faults);
 
   static constexpr const char* kExportHint =
       "HLO text starts with 'HloModule'; from JAX: jax.jit(step).lower(*args).as_text('hlo', debug_info=True)";
@@ -47,11 +47,13 @@ class TextCursor {
     return {begin, static_cast<std::size_t>(p_ - begin)};
   }
 
-  // A name without its sigil.
+  // A name without its sigil. One without a sigil may end in a ':', as in "HloModule step:", which is no part of it.
   std::string_view name(const char* expected) {
-    if (peek() == '%') ++p_;
+    const bool sigil = peek() == '%';
+    if (sigil) ++p_;
     const std::string_view word = identifier();
     if (word.empty()) fail(p_, std::string("found ") + found() + ", expected " + expected);
+    if (!sigil && peek() == ':') ++p_;
     return word;
   }
 

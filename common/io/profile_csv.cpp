@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/base/number_range.h"
 #include "common/base/printable.h"
 #include "common/io/file_errors.h"
 #include "common/io/profile_columns.h"
@@ -223,7 +224,7 @@ class CsvReader {
     if (error != std::errc() || end != text.data() + text.size() || text.empty()) {
       fail(column + ": found " + shown(text) + ", expected a number");
     }
-    if (!std::isfinite(value) || value < 0) {
+    if (!in_file_range(value) || value < 0) {
       fail(column + ": found " + shown(text) + ", expected a finite value of at least 0");
     }
     return value;

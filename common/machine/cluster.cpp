@@ -13,6 +13,7 @@
 #include "common/base/json.h"
 #include "common/base/json_reader.h"
 #include "common/base/json_text.h"
+#include "common/base/number_range.h"
 #include "common/base/numbers.h"
 #include "common/base/suggest.h"
 #include "common/machine/collectives_json.h"
@@ -215,12 +216,14 @@ void check_cluster(const Cluster& cluster, const std::string& source) {
   };
   const auto found = [](double value) { return "found " + Json(value).dump(); };
   const auto positive = [&](double value, const std::string& path, const char* unit) {
-    if (std::isfinite(value) && value > 0) return;
-    fail(path, found(value) + ", expected a number of " + unit + " above 0");
+    if (!(std::isfinite(value) && value > 0)) fail(path, found(value) + ", expected a number of " + unit + " above 0");
+    if (!in_file_range(value)) fail(path, found(value) + ", expected a number whose size is " + kFileRange);
   };
   const auto not_negative = [&](double value, const std::string& path, const char* unit) {
-    if (std::isfinite(value) && value >= 0) return;
-    fail(path, found(value) + ", expected a number of " + unit + " of at least 0");
+    if (!(std::isfinite(value) && value >= 0)) {
+      fail(path, found(value) + ", expected a number of " + unit + " of at least 0");
+    }
+    if (!in_file_range(value)) fail(path, found(value) + ", expected a number whose size is " + kFileRange);
   };
   if (cluster.servers.empty()) fail("servers", "empty, expected at least one group of servers");
   for (std::size_t i = 0; i < cluster.servers.size(); ++i) {
@@ -252,6 +255,9 @@ void check_cluster(const Cluster& cluster, const std::string& source) {
     const std::string path = "devices." + name;
     positive(device.memory_gib, path + ".memory_gib", "GiB");
     positive(device.relative_speed, path + ".relative_speed", "times the profiled device's speed");
+    if (device.relative_speed > kMostRatio || device.relative_speed < 1 / kMostRatio) {
+      fail(path + ".relative_speed", found(device.relative_speed) + ", expected from 1e-6 to 1e6");
+    }
     not_negative(device.memory_gbytes_per_s, path + ".memory_gbytes_per_s", "GB/s");
     for (const auto& [type, tflops] : device.peak_tflops) positive(tflops, path + ".peak_tflops." + type, "TFLOP/s");
   }

@@ -8,6 +8,7 @@
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/regular_file.h"
 #include "common/machine/link_fit.h"
 #include "common/machine/nccl_log.h"
 
@@ -138,6 +139,7 @@ MeasuredCollective from_log(const JsonValue& row, const std::string& folder, dou
   const std::string path = (std::filesystem::path(folder) / name).string();
   std::string text;
   try {
+    require_regular_file(path);  // a FIFO that a file names would be waited for without end
     text = read_file(path, kMaxLogBytes);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kIo) throw;

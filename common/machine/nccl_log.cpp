@@ -8,6 +8,7 @@
 #include <set>
 
 #include "common/base/error.h"
+#include "common/base/number_range.h"
 
 namespace automap::machine {
 namespace {
@@ -39,7 +40,7 @@ std::vector<Word> words_of(std::string_view line) {
 std::optional<double> number_of(std::string_view text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
+  if (error != std::errc() || end != text.data() + text.size() || !in_file_range(value)) return std::nullopt;
   return value;
 }
 

@@ -195,6 +195,9 @@ std::optional<std::vector<int>> narrowest_cuts(const Shares& shares, double limi
   return cuts;
 }
 
+// Halving an interval of doubles this often leaves nothing of it, whatever its ends are.
+constexpr int kMostBaselineHalvings = 128;
+
 // The least T such that cuts with every stage cost <= T exist (to 1e-9), or infinity.
 double least_largest_cost(const Shares& shares) {
   if (!covers(shares, kInfinity)) return kInfinity;  // memory
@@ -203,7 +206,7 @@ double least_largest_cost(const Shares& shares) {
   for (int s = 0; s < shares.stages(); ++s) {
     relaxed = std::max(relaxed, shares.cost(s, 0, shares.problem().num_instructions()));
   }
-  while (relaxed - too_low > 1e-10 * relaxed) {
+  for (int halvings = 0; halvings < kMostBaselineHalvings && relaxed - too_low > 1e-10 * relaxed; ++halvings) {
     const double middle = too_low + (relaxed - too_low) / 2;
     (covers(shares, middle) ? relaxed : too_low) = middle;
   }
@@ -213,7 +216,7 @@ double least_largest_cost(const Shares& shares) {
   if (!cuts) return kInfinity;
   double reached = largest_cost(shares, *cuts);  // always attained by some cuts
   too_low = relaxed;
-  while (reached - too_low > 1e-9 * reached) {
+  for (int halvings = 0; halvings < kMostBaselineHalvings && reached - too_low > 1e-9 * reached; ++halvings) {
     const double middle = too_low + (reached - too_low) / 2;
     cuts = narrowest_cuts(shares, middle);
     if (cuts) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/base/number_range.h"
 
 namespace automap::pipeline {
 
@@ -18,10 +19,10 @@ void check_values(const std::vector<double>& column, const std::string& name, st
                                       " values where c_ms has " + std::to_string(n));
   }
   for (std::size_t i = 0; i < n; ++i) {
-    if (!std::isfinite(column[i]) || column[i] < 0) {
+    if (!in_file_range(column[i]) || column[i] < 0) {
       throw Error(ErrorKind::kData, source + ": column " + name + ", instruction " + std::to_string(i + 1) +
-                                        ": found " + std::to_string(column[i]) +
-                                        ", expected a finite value of at least 0");
+                                        ": found " + std::to_string(column[i]) + ", expected a value of at least 0, " +
+                                        kFileRange);
     }
   }
 }
@@ -37,7 +38,7 @@ void check_times(const DeviceTimes& times, std::size_t n, const std::string& sou
   }
   double before = 0;
   for (const double samples : times.samples) {
-    if (!std::isfinite(samples) || samples <= before) {
+    if (!in_file_range(samples) || samples <= before) {
       throw Error(ErrorKind::kData, where + ": samples " + std::to_string(samples) + " after " +
                                         std::to_string(before) + ", expected ascending numbers above 0");
     }
@@ -58,7 +59,7 @@ void check_shared(const std::vector<SharedWeight>& shared, std::size_t n, const 
                                         std::to_string(n) + ", the first use first");
     }
     for (const double bytes : {weight.weight_bytes, weight.gradient_bytes, weight.slot_bytes}) {
-      if (!std::isfinite(bytes) || bytes < 0) {
+      if (!in_file_range(bytes) || bytes < 0) {
         throw Error(ErrorKind::kData, source + ": a shared weight of " + std::to_string(bytes) +
                                           " bytes, expected a finite value of at least 0");
       }

@@ -157,7 +157,7 @@ void slice_rule(RuleBuilder& b) {
   if (!unary(b)) return;
   const auto raw = b.graph().attribute(b.id(), "slice");
   if (!raw) return b.refuse();
-  const auto slices = graph::decode_slice(*raw, {b.graph().instruction(b.id()).name, "slice"});
+  const auto slices = graph::decode_slice(*raw, {b.graph().instruction(b.id()).name, "slice", &b.graph()});
   if (slices.size() != static_cast<std::size_t>(b.rank(0)) || b.rank(0) != b.rank(1)) return b.refuse();
   for (std::int32_t dim = 0; dim < b.rank(0); ++dim) {
     const graph::SliceDimension& slice = slices[static_cast<std::size_t>(dim)];
@@ -182,7 +182,7 @@ void pad_rule(RuleBuilder& b) {
   if (b.num_operands() != 2 || b.num_results() != 1 || !b.are_arrays(0, 3) || b.rank(1) != 0) return b.refuse();
   const auto raw = b.graph().attribute(b.id(), "padding");
   if (!raw) return b.refuse();
-  const auto padding = graph::decode_padding(*raw, {b.graph().instruction(b.id()).name, "padding"});
+  const auto padding = graph::decode_padding(*raw, {b.graph().instruction(b.id()).name, "padding", &b.graph()});
   if (padding.size() != static_cast<std::size_t>(b.rank(0)) || b.rank(0) != b.rank(2)) return b.refuse();
   std::vector<graph::WindowDimension> over_input;
   for (const graph::PaddingDimension& pad : padding) over_input.push_back(window_of(pad));

@@ -77,7 +77,8 @@ class EvenSearch {
     for (int g = 0; g < best_.groups; ++g) {
       high = std::max(high, problem_.compute_ms(0, n, group(g), best_.variant));
     }
-    while (high - low > 1e-6 * high) {
+    constexpr int kMostHalvings = 64;  // more leave nothing of any interval at this accuracy
+    for (int halvings = 0; halvings < kMostHalvings && high - low > 1e-6 * high; ++halvings) {
       const double middle = low + (high - low) / 2;
       (fill(middle, nullptr) ? high : low) = middle;
     }

@@ -46,6 +46,7 @@ void calibrate(const std::string& measurements, const std::string& base, const s
 }
 
 struct ProfileOptions {
+  bool as_is = false;
   std::string input, output, samples, widths, cluster, measurements, attention = "auto", sequence_parallel = "auto";
   profile::ProfileRequest request;
   bool json = false;
@@ -73,6 +74,8 @@ void declare_options(OptionTable& table, ProfileOptions& o) {
            "attention and cross-entropy as kernels of libraries (fused), as the module says (as-written), or fused for "
            "f16 and bf16 on devices from A100 on (auto)")
       .choices(profile::attention_modes());
+  table.add_flag(&o.as_is, "as-is", "take a module that XLA has partitioned already as what it is, one device's part")
+      .advanced();
   table.add_flag(&o.request.whole_loops, "whole-loops", "loops over layers stay one position").advanced();
   table
       .add(&o.samples, "samples",
@@ -168,6 +171,7 @@ void profile_model(const ProfileOptions& o) {
   }
   const std::string source = input_name(o.input);
   const hlo::HloModule module = profile::load_model(o.input, "automap-inspect shows it, automap-infer plans it");
+  profile::require_whole_model(module.graph, source, o.as_is);
   const profile::ModelProfile result = profiled(module, source, o);
   if (file) {
     io::write_profile(*file, o.output, result.profile);

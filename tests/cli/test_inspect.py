@@ -291,6 +291,48 @@ class Inspect(unittest.TestCase):
         self.error(code=2)
         self.error("a", "--no-such-flag", code=2)
 
+    def test_what_compilers_refuse_is_counted(self):
+        text = ("HloModule m\nENTRY e {\n  a = f32[4,6] parameter(0)\n  b = f32[6,4] parameter(1)\n  c = f32[4,6] add(a, b)\n"
+                "  ROOT d = f32[4,4] dot(c, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n")
+        path = self.file("loose.hlo", text)
+        document = self.document(path)
+        self.assertEqual(document["opcodes"], {"add": 1, "dot": 1, "parameter": 2})
+        self.assertEqual(len(document["faults"]), 1)
+        self.assertIn("loose.hlo:5:", document["faults"][0])
+        self.assertEqual(document["flops"], 2 * 4 * 4 * 6)
+        self.assertIsNone(document["training"])
+        self.assertIn("loose.hlo:5:", run(path).stderr.decode())
+        # What plans refuses it, at the same place.
+        refused = subprocess.run([PROGRAM.with_name("automap-profile"), path], capture_output=True, timeout=600)
+        self.assertEqual(refused.returncode, 3, refused.stderr)
+        self.assertIn("loose.hlo:5:", refused.stderr.decode())
+        # Attributes that nothing here uses are said by all.
+        text = "HloModule m\nENTRY e {\n  ROOT a = f32[4,6] parameter(0), sharding={devices=[2,2]<=[16]}\n}\n"
+        result = run(self.file("s.hlo", text))
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("s.hlo:3:", result.stderr.decode())
+        self.assertIn("4 tiles on 16 devices", result.stderr.decode())
+
+    def test_one_part_of_a_partitioned_model_is_no_model(self):
+        text = ("HloModule m, num_partitions=4\nENTRY main_spmd {\n  x = f32[8,6] parameter(0), sharding={devices=[4,1]<=[4]}\n"
+                "  w = f32[6,2] parameter(1), sharding={devices=[1,4]<=[4]}\n"
+                "  g = f32[6,8] all-gather(w), channel_id=1, replica_groups={{0,1,2,3}}, dimensions={1}\n"
+                "  ROOT d = f32[8,8] dot(x, g), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n")
+        path = self.file("part.hlo", text)
+        self.document(path)  # described all the same
+        for program, *arguments in (("automap-profile",), ("automap-infer", "--cluster", "config-a"),
+                                    ("automap-search", "adp", "--shards", "4")):
+            command = [PROGRAM.with_name(program), *arguments, path]
+            if program == "automap-search":
+                command = [PROGRAM.with_name(program), "adp", path, "--shards", "4"]
+            refused = subprocess.run(command, capture_output=True, text=True, timeout=600)
+            self.assertEqual(refused.returncode, 3, refused.stderr)
+            self.assertIn("over 4 devices", refused.stderr)
+            self.assertIn("before it is partitioned", refused.stderr)
+            taken = subprocess.run([*command, "--as-is"], capture_output=True, text=True, timeout=600)
+            self.assertNotIn("before it is partitioned", taken.stderr)
+            self.assertIn("nothing here holds for the whole model", taken.stderr)
+
     def test_a_policy(self):
         path = "models/pretrained/pipeline.policy"
         document = json.loads(run(path, "--json").stdout)

@@ -432,7 +432,8 @@ TEST(DeviceModel, EndlessWorkStaysFinite) {
     const Graph graph = parse(text);
     const InstructionTimes times = estimate_times(graph, machine::load_device("h100"));
     for (double ms : times.ms) ASSERT_TRUE(std::isfinite(ms) && ms >= 0);
-    EXPECT_GT(entry_ms(graph, times), 1e50);
+    EXPECT_GT(entry_ms(graph, times), 1e12);
+    EXPECT_LT(entry_ms(graph, times), 1e27);  // what files may hold, with room for sums
     EXPECT_TRUE(std::isfinite(graph::analyze_cost(graph).total.flops));
   }
 }

@@ -231,6 +231,12 @@ class OnlinePlanner {
       throw Error(ErrorKind::kData, file + ": the state of another search: it has other spaces",
                   "name another file to begin anew");
     }
+    // A right checksum says that nothing was damaged on the way, not that a plan can be.
+    for (std::size_t i = 0; i < spaces_.size(); ++i) {
+      if (!state.best[i] || pipeline::valid_structure(spaces_[i]->plans.problem(), *state.best[i])) continue;
+      throw Error(ErrorKind::kData, file + ": the state of another search: a plan in it is none of this model",
+                  "name another file to begin anew");
+    }
     learner_.load_state(state.learner, file);
     rounds_ = state.rounds;
     plays_ = state.plays;

@@ -1,6 +1,7 @@
 #include "plan/planners/learned/online_state.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "common/base/byte_stream.h"
 #include "common/base/error.h"
@@ -27,7 +28,9 @@ std::optional<pipeline::Plan> plan_of(ByteReader& in) {
   pipeline::Plan plan;
   plan.cuts = in.get_vector<int>();
   plan.device_cuts = in.get_vector<int>();
+  const std::vector<pipeline::Schedule> schedules = pipeline::all_schedules();
   plan.schedule = static_cast<pipeline::Schedule>(in.get<std::uint8_t>());
+  if (std::find(schedules.begin(), schedules.end(), plan.schedule) == schedules.end()) in.fail("an unknown schedule");
   plan.variants = in.get_vector<std::uint8_t>();
   plan.warmup = in.get_vector<int>();
   return plan;
@@ -103,6 +106,11 @@ OnlineState load_online_state(const std::string& path, const std::optional<Asked
   state.best_ms = in.get_vector<double>();
   state.learner = in.get_string();
   if (state.best_ms.size() != state.best.size()) in.fail("lengths without plans");
+  const auto is_length = [](double value) { return std::isfinite(value) && value >= 0; };
+  if (!is_length(state.seconds)) in.fail("a search of no length");
+  for (std::size_t i = 0; i < state.best.size(); ++i) {
+    if (state.best[i] && !is_length(state.best_ms[i])) in.fail("a plan of no length");
+  }
   return state;
 }
 

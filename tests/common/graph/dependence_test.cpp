@@ -253,7 +253,7 @@ ENTRY e {
             (Strings{"add(negate(opt-barrier#1(p1)),p0)"}));
 }
 
-// What a collective that is started is given is its reducer, not work that takes its operands.
+// "-start" is short for a computation of that one operation; its reducer is no work that takes its operands.
 TEST(FlowGraph, WhatIsCalledWithoutAllItsArgumentsStaysAUnit) {
   EXPECT_EQ(results_of(R"(HloModule m
 add { x = f32[] parameter(0)  y = f32[] parameter(1)  ROOT s = f32[] add(x, y) }
@@ -262,11 +262,14 @@ ENTRY e {
   s = ((f32[4]), f32[2]) reduce-scatter-start(p), to_apply=add, dimensions={0}
   ROOT d = f32[2] reduce-scatter-done(s)
 })"),
-            (Strings{"async-done(get-tuple-element#0(async-start(p0)),get-tuple-element#1(async-start(p0)))"}));
+            (Strings{"reduce-scatter(p0)"}));
   EXPECT_EQ(results_of(R"(HloModule m
 work { a = f32[2,3] parameter(0)  ROOT n = f32[2,3] abs(a) }
-ENTRY e { ROOT s = ((), (), s32[]) call-start(), to_apply=work })"),
-            (Strings{"get-tuple-element#0(async-start())"}));
+ENTRY e {
+  s = ((f32[2,3]), f32[2,3], s32[]) call-start(), to_apply=work
+  ROOT d = f32[2,3] call-done(s)
+})"),
+            (Strings{"call()"}));
 }
 
 TEST(FlowGraph, UsersAreTheInverseOfOperands) {

@@ -293,5 +293,73 @@ TEST(HloCost, FixturesAgreeWithXla) {
   EXPECT_GE(checked, 20);
 }
 
+TEST(HloCost, AScanDoesItsStepOnceForEachSlice) {
+  const Graph graph = hlo::read_hlo_text(R"(HloModule m
+step {
+  x = f32[6,8] parameter(0)
+  carry = f32[8,8] parameter(1)
+  y = f32[6,8] dot(x, carry), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT both = (f32[6,8], f32[8,8]) tuple(y, carry)
+}
+ENTRY e {
+  xs = f32[6,5,8] parameter(0)
+  first = f32[8,8] parameter(1)
+  ROOT s = (f32[6,5,8], f32[8,8]) scan(xs, first), dimensions={1}, num_carries=1, is_reverse=false, to_apply=step
+})",
+                                         "test");
+  EXPECT_EQ(scan_length(graph, graph.entry().root), 5);
+  EXPECT_EQ(analyze_cost(graph).total.flops, 5 * 2.0 * 6 * 8 * 8);
+}
+
+// Forward 2 products, backward 5; half of them behind a causal mask; sizes by shapes or, where those hide them, by the
+// configuration.
+TEST(HloCost, AttentionOfLibrariesIsCountedByItsShapes) {
+  const auto cost = [](const std::string& operands, const std::string& target, const std::string& config) {
+    const Graph graph =
+        hlo::read_hlo_text("ENTRY e {\n" + operands + "  ROOT a = (bf16[2,64,4,16], u8[8]) custom-call(q, k, v), " +
+                               "custom_call_target=\"" + target + "\", backend_config=" + config + "\n}",
+                           "test");
+    const ModuleCost whole = analyze_cost(graph);
+    EXPECT_EQ(whole.custom_calls, whole.total.flops > 0 ? 0 : 1);
+    EXPECT_GT(whole.total.flops > 0 ? whole.total.bytes : whole.custom_call_bytes, 2.0 * 2 * 64 * 4 * 16);
+    return whole.total.flops;
+  };
+  const std::string grouped =
+      "  q = bf16[2,64,4,16] parameter(0)\n  k = bf16[2,96,2,16] parameter(1)\n  v = bf16[2,96,2,16] parameter(2)\n";
+  const double product = 2.0 * 2 * 4 * 64 * 96 * 16;
+  const std::string forward = "te_fused_attn_forward_ffi", backward = "te_fused_attn_backward_ffi";
+  EXPECT_EQ(cost(grouped, forward, "{mask_type = 0 : i64}"), 2 * product);
+  EXPECT_EQ(cost(grouped, forward, "{is_causal_mask = true}"), product);
+  EXPECT_EQ(cost(grouped, backward, "{mask_type = 3 : i64, attn_heads = 4 : i64}"), 2.5 * product);
+  EXPECT_EQ(cost(grouped, backward, "{mask_type = 1 : i64, v_head_dim = 8 : i64}"), 4 * product);
+  // Sequence first.
+  EXPECT_EQ(cost("  q = bf16[64,2,4,16] parameter(0)\n  k = bf16[64,2,4,16] parameter(1)\n  v = bf16[64,2,4,16] "
+                 "parameter(2)\n",
+                 forward, "{mask_type = 0 : i64, qkv_layout = 4 : i64}"),
+            2 * 2.0 * 2 * 4 * 64 * 64 * 16);
+  // One array of queries, keys and values.
+  EXPECT_EQ(cost("  q = bf16[2,64,3,4,16] parameter(0)\n  k = bf16[0] parameter(1)\n  v = bf16[0] parameter(2)\n",
+                 forward, "{}"),
+            2 * 2.0 * 2 * 4 * 64 * 64 * 16);
+  // cuDNN says the scores' shape; here the heads stand before the sequence.
+  const std::string heads_first =
+      "  q = bf16[2,4,64,16] parameter(0)\n  k = bf16[2,4,96,16] parameter(1)\n  v = bf16[2,4,96,16] parameter(2)\n";
+  const std::string scores =
+      R"("{\"cudnn_fmha_backend_config\":{\"intermediate_tensor_shape\":{\"element_type\":\"BF16\",)"
+      R"(\"dimensions\":[\"2\",\"4\",\"64\",\"96\"]},\"mask_type\":\"CAUSAL\"}}")";
+  EXPECT_EQ(cost(heads_first, "__cudnn$fmhaSoftmax", scores), product);
+  EXPECT_EQ(cost(heads_first, "__cudnn$fmhaScaleBiasSoftmaxDropoutBackward", scores), 2.5 * product);
+  // What nobody knows keeps its bytes apart.
+  EXPECT_EQ(cost(grouped, "somebodys_attention", "{}"), 0);
+}
+
+TEST(HloCost, AnnotationsAreNoWork) {
+  const Graph graph = hlo::read_hlo_text(
+      "ENTRY e {\n  x = f32[4] parameter(0)\n"
+      "  ROOT y = f32[4] custom-call(x), custom_call_target=\"Sharding\", sharding={replicated}\n}",
+      "test");
+  EXPECT_EQ(analyze_cost(graph).custom_calls, 0);
+}
+
 }  // namespace
 }  // namespace automap::graph

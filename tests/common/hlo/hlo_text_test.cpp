@@ -451,8 +451,18 @@ ENTRY e {
 })");
   EXPECT_EQ(g.computation(0).execution_thread, "side");
   EXPECT_EQ(g.instruction(find(g, "t")).opcode, Opcode::kAsyncStart);
-  EXPECT_EQ(g.instruction(find(g, "t")).opcode_name, "slice-start");
   EXPECT_EQ(g.instruction(find(g, "v")).opcode, Opcode::kAsyncDone);
+  // The short form is unfolded as XLA's parser does: a computation with the slice alone.
+  EXPECT_EQ(g.instruction(find(g, "t")).opcode_name, "async-start");
+  EXPECT_EQ(g.num_computations(), 3);
+  EXPECT_EQ(g.num_instructions(), 11);
+  const Computation& wrapped = g.computation(g.called(find(g, "t"))[0]);
+  EXPECT_EQ(wrapped.count, 2);
+  EXPECT_EQ(g.instruction(wrapped.root).opcode, Opcode::kSlice);
+  EXPECT_EQ(g.shape_of(wrapped.root).text, "f32[2]");
+  EXPECT_EQ(g.attribute(wrapped.root, "slice"), "{[0:2]}");
+  EXPECT_FALSE(g.attribute(find(g, "t"), "slice"));
+  EXPECT_EQ(g.entry().name, "e");
 }
 
 TEST(HloText, DynamicDimensionsAreExemptFromShapeChecks) {
@@ -566,8 +576,11 @@ TEST(HloTextErrors, Shapes) {
   EXPECT_THAT(text_error(in_entry("a = f32[2 parameter(0)")), HasSubstr("expected"));
   EXPECT_THAT(text_error("ENTRY e (a: f32[2]) -> f32[3] { ROOT a = f32[2] parameter(0) }"),
               HasSubstr("f32[3] in the signature, but its root is f32[2]"));
-  EXPECT_THAT(text_error("ENTRY e (a: f32[3]) -> f32[2] { ROOT a = f32[2] parameter(0) }"),
-              HasSubstr("is f32[3] in the signature, but f32[2] in the body"));
+  // The list of parameters is only a remark: the body counts.
+  const Graph stale = read_text("ENTRY e (a: f32[3]) -> f32[2] { ROOT a = f32[2] parameter(0) }");
+  ASSERT_EQ(stale.warnings().size(), 1u);
+  EXPECT_THAT(stale.warnings()[0], HasSubstr(":1:10: "));
+  EXPECT_THAT(stale.warnings()[0], HasSubstr("is f32[3] in the signature, but f32[2] in the body"));
 }
 
 TEST(HloTextErrors, CalledComputations) {

@@ -185,6 +185,14 @@ TEST(Cluster, ErrorsNameTheKeyAndWhatWasExpected) {
   EXPECT_THAT(complaint(with("\"memory_gib\": 80", "\"memory_gib\": 0")), HasSubstr("devices.fast.memory_gib"));
   EXPECT_THAT(complaint(with("\"memory_gib\": 80, ", "")), HasSubstr("devices.fast.memory_gib: missing"));
   EXPECT_THAT(complaint(with("\"relative_speed\": 2.5", "\"relative_speed\": null")), HasSubstr("found null"));
+  for (const char* speed : {"1e-7", "1e18"}) {
+    EXPECT_THAT(complaint(with("\"relative_speed\": 2.5", std::string("\"relative_speed\": ") + speed)),
+                HasSubstr("expected from 1e-6 to 1e6"));
+  }
+  for (const char* size : {"5e-324", "1e300"}) {
+    EXPECT_THAT(complaint(with("\"memory_gbytes_per_s\": 2000", std::string("\"memory_gbytes_per_s\": ") + size)),
+                HasSubstr("a number whose size is 0 or from 1e-30 to 1e30"));
+  }
   EXPECT_THAT(complaint(with("{\"f16\": 300}", "{\"f16\": 0}")), HasSubstr("devices.fast.peak_tflops.f16"));
   EXPECT_THAT(complaint(with("{\"f16\": 300}", "300")), HasSubstr("expected an object"));
   EXPECT_THAT(complaint(with("\"device\": \"fast\"", "\"device\": \"fest\"")),

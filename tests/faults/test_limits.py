@@ -1,0 +1,73 @@
+"""Limits of the shell, files that name other files, and numbers no file should hold: an answer or an error, never a crash or a wait."""
+
+import json
+import os
+import resource
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+BIN = Path(os.environ["AUTOMAP_BIN"])
+CSV = "name,c_ms,a_bytes,w_bytes,stash_bytes\n" + "".join(f"i{k},{k % 3 + 1},1000,800,50\n" for k in range(24))
+CLUSTER = {"schema": "automap.cluster/1", "name": "pair", "servers": [
+    {"count": 1, "devices": 4, "intra_gbytes_per_s": 130, "inter_gbytes_per_s": 3.125, "device": "one"},
+    {"count": 1, "devices": 4, "intra_gbytes_per_s": 130, "inter_gbytes_per_s": 3.125, "device": "other"}],
+    "devices": {"one": {"memory_gib": 16, "relative_speed": 1}, "other": {"memory_gib": 16, "relative_speed": 1}}}
+
+
+class Limits(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        (self.folder / "p.csv").write_text(CSV)
+
+    def run_in(self, *arguments, limit=None, timeout=120):
+        set_limit = (lambda: resource.setrlimit(limit[0], (limit[1], limit[1]))) if limit else None
+        return subprocess.run([str(BIN / arguments[0]), *map(str, arguments[1:])], capture_output=True, text=True, cwd=self.folder,
+                              preexec_fn=set_limit, timeout=timeout)
+
+    def infer(self, cluster):
+        (self.folder / "c.json").write_text(json.dumps(cluster))
+        return self.run_in("automap-infer", "p.csv", "--cluster", "c.json", "--effort", "quick", "-q", "--time-limit", "5s")
+
+    def test_small_stacks(self):
+        for kib in (256, 512, 1024, 2048):
+            self.assertEqual(self.run_in("automap-infer", "--version", limit=(resource.RLIMIT_STACK, kib << 10)).returncode, 0, kib)
+
+    def test_a_hard_limit_of_time_leaves_no_temporary_file(self):
+        model = Path(os.environ["AUTOMAP_SOURCE"]) / "fixtures/hlo/gpt2.hlo.gz"
+        result = self.run_in("automap-infer", model, "--cluster", "config-b", "-q", "--effort", "thorough", "-o", "o.json",
+                             limit=(resource.RLIMIT_CPU, 1))
+        self.assertIn(result.returncode, (0, 152), result.stderr)  # 0: a machine that is done within the second
+        self.assertEqual([f.name for f in self.folder.iterdir() if f.name.endswith(".tmp")], [])
+
+    def test_extreme_speeds(self):
+        for speed in (1e-6, 1e6):
+            cluster = json.loads(json.dumps(CLUSTER))
+            cluster["devices"]["other"]["relative_speed"] = speed
+            result = self.infer(cluster)
+            self.assertIn(result.returncode, (0, 4), result.stderr)
+        for speed in (1e-7, 1e18, 5e-324):
+            cluster["devices"]["other"]["relative_speed"] = speed
+            result = self.infer(cluster)
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn("devices.other.relative_speed", result.stderr)
+
+    def test_absurd_numbers_of_profiles(self):
+        for number in ("1e308", "1e31", "5e-324", "nan"):
+            (self.folder / "p.csv").write_text(CSV.replace("i3,1,", f"i3,{number},"))
+            result = self.infer(CLUSTER)
+            self.assertEqual(result.returncode, 3, result.stderr)
+            self.assertIn("p.csv:5", result.stderr)
+
+    def test_a_fifo_that_a_cluster_names(self):
+        os.mkfifo(self.folder / "log")
+        result = self.infer({**CLUSTER, "collectives": [{"nccl_tests": "log"}]})
+        self.assertEqual(result.returncode, 3, result.stderr)
+        self.assertIn("FIFO", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
