@@ -170,7 +170,7 @@ class Widths(ProgramTest):
         self.assertEqual(made.returncode, 0, made.stderr)
         self.assertEqual([row["width"] for row in json.loads(made.stdout)["widths"]], [4])
         for arguments, says in ((("--widths", "4,x"), "found 'x'"), (("--widths", "4", "-o", self.folder / "a.csv"), "CSV"),
-                                (("--widths", "3", "--cluster", "config-b"), "do not divide the 8 devices"),
+                                (("--widths", "16", "--cluster", "config-b"), "more than the 8 devices of the largest server"),
                                 (("--widths", "2", "--also-device", "h100"), "--cluster"),
                                 (("--cluster", "config-b", "--device", "h100"), "give one of them")):
             result = run("automap-profile", MODEL, *arguments)
@@ -340,7 +340,7 @@ class Widths(ProgramTest):
     def test_mixed_widths_that_cannot_be(self):
         model = FIXTURES / "moe_small.hlo.gz"
         common = {"cuts": [300], "device_cuts": [8], "micro_batches": 8, "micro_batch_samples": 8}
-        for change, says in (({"width": [2, 3]}, ["stage 2", "replicas of 3 devices do not divide the 8 devices of a server"]),
+        for change, says in (({"width": [2, 3]}, ["stage 2", "replicas of 3 devices are not known of this model and cluster"]),
                              ({"width": [2, 16]}, ["stage 2", "replicas of 16 devices"]),
                              ({"width": [2, 4, 1]}, ["width: found 3 entries, expected 2"]),
                              ({"width": [2, -4]}, ["width", "-4"]), ({"width": [2, 0]}, ["width", "from 1"]),
@@ -403,7 +403,8 @@ class Widths(ProgramTest):
                 self.assertIn(says, result.stderr)
 
     def test_what_cannot_be(self):
-        for layout, says in (("dp=4,pp=1,tp=3", ["replicas of 3 devices do not divide the 8 devices of a server"]),
+        for layout, says in (("dp=4,pp=1,tp=3", ["replicas of 3 devices are not known of this model and cluster"]),
+                             ("dp=5,pp=1,tp=3", ["replicas of 3 devices are not known of this model and cluster"]),
                              ("dp=2,pp=1,tp=16", ["times tp=16 are 32 devices", "has 16"]),
                              ("dp=1,pp=1,tp=0", ["tp is '0'"])):
             self.assert_fails(run("automap-infer", MODEL, "--cluster", "config-a", "--layout", layout), 2, *says)
