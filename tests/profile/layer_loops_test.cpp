@@ -25,6 +25,8 @@ TEST(LayerLoops, ALoopBecomesItsTurns) {
   p.frozen_bytes = {0, 4, 0};
   p.stash_bytes = {1, 40, 2};
   p.workspace_bytes = {1, 9, 1};
+  p.layer_entry_bytes = {0, 7, 20};
+  p.stage_entry_bytes = {0, 3, 0};
   p.name = {"a.1", "while.2", "c.3"};
   p.op_name = {"a", "w", "c"};
   p.layer = {"in", "", "out"};
@@ -39,6 +41,8 @@ TEST(LayerLoops, ALoopBecomesItsTurns) {
   wide.frozen_bytes = {0, 2, 0};
   wide.stash_bytes = {1, 20, 2};
   wide.workspace_bytes = {1, 9, 1};
+  wide.layer_entry_bytes = {0, 3.5, 10};
+  wide.stage_entry_bytes = {0, 3, 0};
   wide.times = {times};
   wide.collective_ms = {{0, 2, 0}};
   p.widths = {wide};
@@ -50,6 +54,7 @@ TEST(LayerLoops, ALoopBecomesItsTurns) {
   loop.whole_gradients = 3;
   loop.whole_slots = 12;
   loop.carried_bytes = 8;
+  loop.carried_at_widths = {4};
   const Turns turns(3, {loop});
   EXPECT_EQ(turns.size(), 6);
   EXPECT_EQ(turns.first(2), 5);
@@ -64,6 +69,11 @@ TEST(LayerLoops, ALoopBecomesItsTurns) {
   EXPECT_EQ(cut.frozen_bytes, (std::vector<double>{0, 1, 1, 1, 1, 0}));
   EXPECT_EQ(cut.stash_bytes, (std::vector<double>{1, 10, 10, 10, 10, 2}));
   EXPECT_EQ(cut.workspace_bytes, (std::vector<double>{1, 9, 9, 9, 9, 1}));
+  // Of the 10 bytes that enter the loop each turn makes 8 anew.
+  EXPECT_EQ(cut.layer_entry_bytes, (std::vector<double>{0, 7, 8, 8, 8, 20}));
+  EXPECT_EQ(cut.stage_entry_bytes, (std::vector<double>{0, 3, 2, 2, 2, 0}));
+  EXPECT_EQ(cut.widths[0].layer_entry_bytes, (std::vector<double>{0, 3.5, 4, 4, 4, 10}));
+  EXPECT_EQ(cut.widths[0].stage_entry_bytes, (std::vector<double>{0, 3, 2.5, 2.5, 2.5, 0}));
   EXPECT_EQ(cut.times[0].backward_ms[1], (std::vector<double>{0, 2, 2, 2, 2, 2}));
   EXPECT_EQ(cut.times[0].optimizer_ms, (std::vector<double>{1, 0.5, 0.5, 0.5, 0.5, 3}));
   EXPECT_EQ(cut.widths[0].w_bytes, (std::vector<double>{5, 6, 3, 3, 3, 7}));

@@ -58,6 +58,8 @@ TEST(Widths, NothingSplitIsTheProfileItself) {
   EXPECT_EQ(same.frozen_bytes, whole.frozen_bytes);
   EXPECT_EQ(same.stash_bytes, whole.stash_bytes);
   EXPECT_EQ(same.workspace_bytes, whole.workspace_bytes);
+  EXPECT_EQ(same.layer_entry_bytes, whole.layer_entry_bytes);
+  EXPECT_EQ(same.stage_entry_bytes, whole.stage_entry_bytes);
   ASSERT_EQ(same.times.size(), whole.times.size());
   EXPECT_EQ(same.times[0].forward_ms, whole.times[0].forward_ms);
   EXPECT_EQ(same.times[0].backward_ms, whole.times[0].backward_ms);
