@@ -66,6 +66,20 @@ TEST(Widths, NothingSplitIsTheProfileItself) {
   EXPECT_EQ(same.times[0].optimizer_ms, whole.times[0].optimizer_ms);
 }
 
+// What the turns of a loop over layers stack for the backward pass is held in parts, as it is without the loop.
+TEST(Widths, StacksOfALoopAreHeldInParts) {
+  const WidthsCase c("transformer_scan.hlo.gz");
+  std::vector<profile::WidthParts> parts;
+  for (WidthPlan& plan : c.plans({2, 8})) parts.push_back(std::move(plan.parts));
+  ASSERT_EQ(parts.size(), 2u);
+  const pipeline::Profile whole = c.profile(parts);
+  for (const int width : {2, 8}) {
+    const pipeline::Profile wide = profile_at(whole, width);
+    EXPECT_LT(sum(wide.stash_bytes), 1.3 * sum(whole.stash_bytes) / width) << width;
+    EXPECT_LT(sum(wide.layer_entry_bytes), 1.3 * sum(whole.layer_entry_bytes) / width) << width;
+  }
+}
+
 class OfFixtures : public ::testing::TestWithParam<const char*> {};
 
 // The positions of a replica add up to what the partition is estimated to take.
