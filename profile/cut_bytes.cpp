@@ -1,12 +1,14 @@
 #include "profile/cut_bytes.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <unordered_map>
 
 #include "common/graph/dependence.h"
 #include "profile/fused_kernel_model.h"
 #include "profile/kept_values.h"
+#include "profile/loop_stash.h"
 
 namespace automap::profile {
 
@@ -129,7 +131,8 @@ class StashFinder {
         whiles_(whiles),
         flow_(at.flow()),
         keepable_(find_keepable(at)),
-        seen_(keepable_.size(), 0) {}
+        seen_(keepable_.size(), 0),
+        loop_stash_(at) {}
 
   Stash run() {
     out_.bytes.assign(static_cast<std::size_t>(at_.size()), 0.0);
@@ -139,7 +142,10 @@ class StashFinder {
       if (at_.part(id) != Part::kBackward) continue;
       for (const NodeId operand : flow_.operands(id)) add(operand, !in_loop_[static_cast<std::size_t>(id)]);
     }
-    for (const NodeId id : cheapest_kept(at_, keepable_, whole_, in_loops_)) {
+    for (const auto& [loop, leaves] : stacks_) {
+      out_.bytes[static_cast<std::size_t>(at_.made_at(loop))] += loop_stash_.kept_bytes(loop, leaves);
+    }
+    for (const NodeId id : cheapest_kept(kept_flow(at_), keepable_, whole_, in_loops_)) {
       out_.bytes[static_cast<std::size_t>(at_.made_at(id))] += at_.bytes(id);
       out_.kept[static_cast<std::size_t>(at_.base_of(id))] = true;
     }
@@ -165,6 +171,14 @@ class StashFinder {
   void add(NodeId value, bool whole) {
     if (!keepable_[static_cast<std::size_t>(value)]) return;
     auto& seen = seen_[static_cast<std::size_t>(value)];
+    constexpr char kStack = 4;
+    if (seen == kStack) return;
+    if (seen == 0 && !fused_.is_dropped(value) && loop_stash_.is_stack(value)) {
+      stacks_[flow_.producer(value)].push_back(flow_.node(value).leaf);
+      out_.kept[static_cast<std::size_t>(at_.base_of(value))] = true;
+      seen = kStack;
+      return;
+    }
     const char bit = whole ? 1 : 2;
     if ((seen & bit) != 0) return;
     seen = static_cast<char>(seen | bit);
@@ -211,10 +225,12 @@ class StashFinder {
   const std::vector<InstructionTimes::While>& whiles_;
   const FlowGraph& flow_;
   const std::vector<bool> keepable_;
-  std::vector<char> seen_;     // by node: 1 in whole_, 2 in in_loops_
+  std::vector<char> seen_;     // by node: 1 in whole_, 2 in in_loops_, 4 in stacks_
   std::vector<bool> in_loop_;  // by backward node
   std::vector<NodeId> whole_, in_loops_;
-  std::set<NodeId> statistics_;  // kernels and loops whose statistics are counted
+  LoopStash loop_stash_;
+  std::map<NodeId, std::vector<std::int32_t>> stacks_;  // by loop: leaves of its result that are read
+  std::set<NodeId> statistics_;                         // kernels and loops whose statistics are counted
   Stash out_;
 };
 

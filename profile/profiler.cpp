@@ -244,18 +244,25 @@ class Profiler {
 
   // --- Replicas of several devices ---
 
+  static std::vector<double> sums(std::vector<double> a, const std::vector<double>& b) {
+    for (std::size_t i = 0; i < a.size(); ++i) a[i] += b[i];
+    return a;
+  }
+
   // The columns of the bytes; times come with the others.
   pipeline::WidthColumns columns_at(const WidthParts& parts) const {
     AM_CHECK(parts.tensor_share.size() == static_cast<std::size_t>(flow_->size()));
     AM_CHECK(parts.copy_share.size() == parts.tensor_share.size());
     AM_CHECK(parts.op_share.size() == static_cast<std::size_t>(graph_.num_instructions()));
-    const StepPositions at(step_, order_, &parts.tensor_share);
+    AM_CHECK(parts.inner_share.size() == parts.op_share.size());
+    AM_CHECK(parts.inner_copy_share.size() == parts.op_share.size());
+    const StepPositions at(step_, order_, &parts.tensor_share, &parts.inner_share);
     ModelProfile of_parts;
     charge_variables(at, &of_parts);
     charge_state(at, &of_parts);
-    std::vector<double> kept_share = parts.tensor_share;
-    for (std::size_t i = 0; i < kept_share.size(); ++i) kept_share[i] += parts.copy_share[i];
-    charge_memory(at, StepPositions(step_, order_, &kept_share), &of_parts);
+    const std::vector<double> kept = sums(parts.tensor_share, parts.copy_share);
+    const std::vector<double> kept_inside = sums(parts.inner_share, parts.inner_copy_share);
+    charge_memory(at, StepPositions(step_, order_, &kept, &kept_inside), &of_parts);
     pipeline::Profile& p = of_parts.profile;
     pipeline::WidthColumns out;
     out.width = parts.width;

@@ -47,7 +47,9 @@ TEST(Widths, NothingSplitIsTheProfileItself) {
   for (WidthPlan& plan : c.plans({2})) parts.push_back(std::move(plan.parts));
   ASSERT_EQ(parts.size(), 1u);
   std::fill(parts[0].op_share.begin(), parts[0].op_share.end(), 1);
+  std::fill(parts[0].inner_share.begin(), parts[0].inner_share.end(), 1);
   std::fill(parts[0].tensor_share.begin(), parts[0].tensor_share.end(), 1);
+  std::fill(parts[0].inner_copy_share.begin(), parts[0].inner_copy_share.end(), 0);
   std::fill(parts[0].copy_share.begin(), parts[0].copy_share.end(), 0);
   for (auto& collectives : parts[0].collectives) collectives.clear();
   const pipeline::Profile whole = c.profile(parts);
