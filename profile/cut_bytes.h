@@ -11,6 +11,14 @@ namespace automap::profile {
 // Bytes by position: of the values that are made up to it and read behind it.
 std::vector<double> crossing_bytes(const StepPositions& at, const FusedPositions& fused);
 
+// What a stage that recomputes its layers keeps of them (Profile::layer_entry_bytes and stage_entry_bytes), by
+// position.
+struct EntryBytes {
+  std::vector<double> layer, stage;
+};
+// `starts`: by position, whether a layer begins with it.
+EntryBytes entry_bytes(const StepPositions& at, const FusedPositions& fused, const std::vector<bool>& starts);
+
 struct Stash {
   std::vector<double> bytes;  // by position
   std::vector<bool> kept;     // by node: it, or another form of it, is counted

@@ -131,10 +131,10 @@ class Cut {
 };
 
 // The smallest form that a value has been in by movement alone; of equal ones the first.
-NodeId smallest_form(const StepPositions& at, const std::vector<bool>& keepable, NodeId id) {
+NodeId smallest_form(const KeptFlow& at, const std::vector<bool>& keepable, NodeId id) {
   NodeId best = id;
-  while (graph::is_movement(at.flow(), id)) {
-    id = at.flow().operands(id)[0];
+  while (graph::is_movement(at.flow, id)) {
+    id = at.flow.operands(id)[0];
     if (!keepable[static_cast<std::size_t>(id)]) break;
     if (at.bytes(id) <= at.bytes(best)) best = id;
   }
@@ -142,7 +142,7 @@ NodeId smallest_form(const StepPositions& at, const std::vector<bool>& keepable,
 }
 
 // What kernels of their own read: one form of each value, and none that is another form of one that is kept.
-std::vector<NodeId> keep_whole(const StepPositions& at, const std::vector<bool>& keepable,
+std::vector<NodeId> keep_whole(const KeptFlow& at, const std::vector<bool>& keepable,
                                const std::vector<NodeId>& whole) {
   std::vector<NodeId> forms;
   for (const NodeId id : whole) forms.push_back(smallest_form(at, keepable, id));
@@ -151,8 +151,8 @@ std::vector<NodeId> keep_whole(const StepPositions& at, const std::vector<bool>&
   std::vector<NodeId> kept;
   for (const NodeId id : forms) {
     bool again = false;
-    for (NodeId from = id; !again && graph::is_movement(at.flow(), from);) {
-      from = at.flow().operands(from)[0];
+    for (NodeId from = id; !again && graph::is_movement(at.flow, from);) {
+      from = at.flow.operands(from)[0];
       again = std::binary_search(forms.begin(), forms.end(), from);
     }
     if (!again) kept.push_back(id);
@@ -162,8 +162,8 @@ std::vector<NodeId> keep_whole(const StepPositions& at, const std::vector<bool>&
 
 // An exponential whose softmax is kept in some form follows from that and the sum that it was divided by: -> that sum,
 // spread; kNone when it does not.
-NodeId sum_behind(const StepPositions& at, NodeId id, const std::vector<NodeId>& kept) {
-  const FlowGraph& flow = at.flow();
+NodeId sum_behind(const KeptFlow& at, NodeId id, const std::vector<NodeId>& kept) {
+  const FlowGraph& flow = at.flow;
   if (flow.node(id).opcode != Opcode::kExponential) return kNone;
   for (const NodeId user : flow.users(id)) {
     const Opcode opcode = flow.node(user).opcode;
@@ -174,7 +174,7 @@ NodeId sum_behind(const StepPositions& at, NodeId id, const std::vector<NodeId>&
     for (std::size_t next = 0; next < forms.size(); ++next) {
       if (std::binary_search(kept.begin(), kept.end(), forms[next])) return by;
       for (const NodeId form : flow.users(forms[next])) {
-        if (at.part(form) == graph::Part::kForward && graph::is_movement(flow, form)) forms.push_back(form);
+        if (at.is_forward(form) && graph::is_movement(flow, form)) forms.push_back(form);
       }
     }
   }
@@ -198,9 +198,14 @@ std::vector<bool> find_keepable(const StepPositions& at) {
   return keepable;
 }
 
-std::vector<NodeId> cheapest_kept(const StepPositions& at, const std::vector<bool>& keepable,
+KeptFlow kept_flow(const StepPositions& at) {
+  return {at.flow(), [&at](NodeId id) { return at.bytes(id); },
+          [&at](NodeId id) { return at.part(id) == graph::Part::kForward; }};
+}
+
+std::vector<NodeId> cheapest_kept(const KeptFlow& at, const std::vector<bool>& keepable,
                                   const std::vector<NodeId>& whole, const std::vector<NodeId>& in_loops) {
-  const FlowGraph& flow = at.flow();
+  const FlowGraph& flow = at.flow;
   std::vector<NodeId> kept = keep_whole(at, keepable, whole);
   const auto is_kept = [&, size = kept.size()](NodeId id) {
     return std::binary_search(kept.begin(), kept.begin() + static_cast<std::ptrdiff_t>(size), id);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "profile/step_positions.h"
@@ -18,12 +19,22 @@ bool is_made_again(const graph::FlowGraph& flow, graph::NodeId id);
 // (masks of dropout). Weights, step inputs and what is cheaply made of them are at hand.
 std::vector<bool> find_keepable(const StepPositions& at);
 
+// A flow, what a value takes in it, and whether a node is of its forward pass.
+struct KeptFlow {
+  const graph::FlowGraph& flow;
+  std::function<double(graph::NodeId)> bytes;
+  std::function<bool(graph::NodeId)> is_forward;
+};
+
+// The step's own.
+KeptFlow kept_flow(const StepPositions& at);
+
 // Of such values, arrays all: `whole` are read by kernels of their own, `in_loops` by fused loops.
 // -> those to keep, ascending: all others follow from kept values, weights and step inputs, what is in `whole` through
 // movement alone. Of the sets of fewest bytes the one next to what is read, so that least is made again.
 //
 // h = dot(..), t = tanh(h) in f32, y = t * h, all f16 but t; y is read by a product, t by a loop: keeps y and h.
-std::vector<graph::NodeId> cheapest_kept(const StepPositions& at, const std::vector<bool>& keepable,
+std::vector<graph::NodeId> cheapest_kept(const KeptFlow& at, const std::vector<bool>& keepable,
                                          const std::vector<graph::NodeId>& whole,
                                          const std::vector<graph::NodeId>& in_loops);
 

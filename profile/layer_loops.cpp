@@ -102,6 +102,25 @@ Profile Turns::cut(const Profile& profile) const {
   out.gradient_bytes = bytes(gradients, profile.gradient_bytes, &LayerLoop::whole_gradients);
   out.slot_bytes = bytes(profile.slot_bytes, profile.slot_bytes, &LayerLoop::whole_slots);
   out.frozen_bytes = bytes(profile.frozen_bytes, profile.frozen_bytes, &LayerLoop::whole_frozen);
+  // What enters the first turn from in front of the loop enters all of them, but each has an activation of its own.
+  const auto entries = [&](const auto& from, auto* to, const auto& carried_of) {
+    to->layer_entry_bytes = repeated(from.layer_entry_bytes);
+    to->stage_entry_bytes = repeated(from.stage_entry_bytes);
+    for (std::int32_t p = 0; p < n && !from.layer_entry_bytes.empty(); ++p) {
+      const LayerLoop* loop = loop_[at(p)];
+      if (loop == nullptr) continue;
+      const double enters = from.layer_entry_bytes[at(p)] + from.stage_entry_bytes[at(p)];
+      const double carried = loop->carried_bytes > 0 ? carried_of(*loop) : enters;
+      for (std::int32_t turn = first(p) + 1; turn <= last(p); ++turn) {
+        to->layer_entry_bytes[at(turn)] = carried;
+        to->stage_entry_bytes[at(turn)] = std::max(0.0, enters - carried);
+      }
+    }
+  };
+  entries(profile, &out, [](const LayerLoop& loop) { return loop.carried_bytes; });
+  for (std::size_t w = 0; w < out.widths.size(); ++w) {
+    entries(profile.widths[w], &out.widths[w], [w](const LayerLoop& loop) { return loop.carried_at_widths[w]; });
+  }
   out.stash_bytes = even(profile.stash_bytes);
   out.workspace_bytes = repeated(profile.workspace_bytes);
   out.weight_share = repeated(profile.weight_share);

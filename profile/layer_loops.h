@@ -22,7 +22,8 @@ struct LayerLoop {
   std::string layer;          // of turn k, from 0: "layer/k"
   // Of the position's bytes those that are not stacked.
   double whole_weights = 0, whole_gradients = 0, whole_slots = 0, whole_frozen = 0;
-  double carried_bytes = 0;  // activations that a turn hands to the next
+  double carried_bytes = 0;               // activations that a turn hands to the next
+  std::vector<double> carried_at_widths;  // the same on each device of the profile's widths
 };
 
 // Positions before and after. `loops` ascend.

@@ -69,6 +69,7 @@ class Profiler {
     charge_memory(*at_, *at_, &out_);
     describe();
     find_loops();
+    charge_entries(*at_, &out_.profile);
     check_optimized();
     add_times();
     cut_loops();
@@ -226,20 +227,43 @@ class Profiler {
     out->profile.workspace_bytes = workspace_bytes(at, fused, backward_, stash.kept, options_.estimator);
   }
 
+  // What enters layers and stages. Each turn of a loop over layers is a layer.
+  template <typename Columns>
+  void charge_entries(const StepPositions& at, Columns* out) const {
+    if (!step_.training) return;
+    std::vector<bool> starts(size_, true);
+    for (std::size_t p = 1; p < size_; ++p) starts[p] = names_.name[p] != names_.name[p - 1];
+    for (const LayerLoop& loop : layer_loops_) {
+      starts[index(loop.position)] = true;
+      if (index(loop.position) + 1 < size_) starts[index(loop.position) + 1] = true;
+    }
+    const FusedChains* chains = options_.estimator == nullptr ? nullptr : &options_.estimator->structure().fused;
+    EntryBytes entries = entry_bytes(at, FusedPositions(at, chains), starts);
+    out->layer_entry_bytes = std::move(entries.layer);
+    out->stage_entry_bytes = std::move(entries.stage);
+  }
+
   // --- Replicas of several devices ---
+
+  static std::vector<double> sums(std::vector<double> a, const std::vector<double>& b) {
+    for (std::size_t i = 0; i < a.size(); ++i) a[i] += b[i];
+    return a;
+  }
 
   // The columns of the bytes; times come with the others.
   pipeline::WidthColumns columns_at(const WidthParts& parts) const {
     AM_CHECK(parts.tensor_share.size() == static_cast<std::size_t>(flow_->size()));
     AM_CHECK(parts.copy_share.size() == parts.tensor_share.size());
     AM_CHECK(parts.op_share.size() == static_cast<std::size_t>(graph_.num_instructions()));
-    const StepPositions at(step_, order_, &parts.tensor_share);
+    AM_CHECK(parts.inner_share.size() == parts.op_share.size());
+    AM_CHECK(parts.inner_copy_share.size() == parts.op_share.size());
+    const StepPositions at(step_, order_, &parts.tensor_share, &parts.inner_share);
     ModelProfile of_parts;
     charge_variables(at, &of_parts);
     charge_state(at, &of_parts);
-    std::vector<double> kept_share = parts.tensor_share;
-    for (std::size_t i = 0; i < kept_share.size(); ++i) kept_share[i] += parts.copy_share[i];
-    charge_memory(at, StepPositions(step_, order_, &kept_share), &of_parts);
+    const std::vector<double> kept = sums(parts.tensor_share, parts.copy_share);
+    const std::vector<double> kept_inside = sums(parts.inner_share, parts.inner_copy_share);
+    charge_memory(at, StepPositions(step_, order_, &kept, &kept_inside), &of_parts);
     pipeline::Profile& p = of_parts.profile;
     pipeline::WidthColumns out;
     out.width = parts.width;
@@ -250,6 +274,7 @@ class Profiler {
     out.stash_bytes = std::move(p.stash_bytes);
     out.workspace_bytes = std::move(p.workspace_bytes);
     out.shared = std::move(p.shared);
+    charge_entries(at, &out);
     return out;
   }
 
@@ -327,6 +352,10 @@ class Profiler {
           columns.collective_ms.back()[index(charge.position)] += charge.ms;
       }
       out_.profile.widths.push_back(std::move(columns));
+      const StepPositions at(step_, order_, &options_.widths[w].tensor_share);
+      for (LayerLoop& loop : layer_loops_) {
+        loop.carried_at_widths.push_back(carried_bytes(order_.order[index(loop.position)], loop.turns, at));
+      }
     }
   }
 
@@ -387,7 +416,7 @@ class Profiler {
   // --- Loops ---
 
   // Activations that a loop's turns hand on, each with another value: not what each puts on a stack of all turns.
-  double carried_bytes(NodeId loop, std::int64_t turns) const {
+  double carried_bytes(NodeId loop, std::int64_t turns, const StepPositions& at) const {
     const graph::Instruction& instruction = graph_.instruction(flow_->node(loop).instruction);
     const graph::Shape& state = graph_.shape(instruction.shape);
     const auto called = graph_.called(flow_->node(loop).instruction);
@@ -403,10 +432,20 @@ class Profiler {
         const graph::Instruction& made = graph_.instruction(elements[i]);
         const bool as_it_came = made.opcode == Opcode::kGetTupleElement && made.number == static_cast<std::int64_t>(i);
         const bool stack = !shape.dims.empty() && shape.dims[0] == turns;
-        if (shape.is_array() && !shape.dims.empty() && !as_it_came && !stack) bytes += static_cast<double>(shape.bytes);
+        if (shape.is_array() && !shape.dims.empty() && !as_it_came && !stack) {
+          bytes += static_cast<double>(shape.bytes) * at.share(result_of(loop, i));
+        }
       }
     }
     return bytes;
+  }
+
+  // Element `i` of what a loop ends with, or the loop where nobody reads that.
+  NodeId result_of(NodeId loop, std::size_t i) const {
+    for (const NodeId user : flow_->users(loop)) {
+      if (at_->is_projection(user) && flow_->node(user).leaf == static_cast<std::int32_t>(i)) return user;
+    }
+    return loop;
   }
 
   // "decoder/layers": what the names of the stacked weights begin with alike, without the last component of each.
@@ -459,7 +498,7 @@ class Profiler {
       LayerLoop turns;
       turns.position = position;
       turns.turns = loop.turns;
-      turns.carried_bytes = carried_bytes(id, loop.turns);
+      turns.carried_bytes = carried_bytes(id, loop.turns, *at_);
       over_layers.emplace(position, std::move(turns));
     }
     if (found.empty()) return;

@@ -17,8 +17,8 @@ using graph::Part;
 }  // namespace
 
 StepPositions::StepPositions(const graph::TrainingStep& step, const graph::FlowOrder& order,
-                             const std::vector<double>* share)
-    : step_(step), flow_(step.flow), order_(order), share_(share) {
+                             const std::vector<double>* share, const std::vector<double>* inner)
+    : step_(step), flow_(step.flow), order_(order), share_(share), inner_(inner) {
   find_uses();
 }
 

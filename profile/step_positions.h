@@ -13,9 +13,10 @@ namespace automap::profile {
 // What the profile's parts ask about a step. All must stay alive.
 class StepPositions {
  public:
-  // `share`: by node, what of its bytes counts (WidthParts); null: all.
+  // `share`: by node, what of its bytes counts (WidthParts), and `inner`: by instruction, of what is made inside of
+  // units; null: all.
   StepPositions(const graph::TrainingStep& step, const graph::FlowOrder& order,
-                const std::vector<double>* share = nullptr);
+                const std::vector<double>* share = nullptr, const std::vector<double>* inner = nullptr);
 
   const graph::TrainingStep& step() const { return step_; }
   const graph::FlowGraph& flow() const { return flow_; }
@@ -27,6 +28,9 @@ class StepPositions {
   graph::Part part(graph::NodeId id) const { return step_.part[static_cast<std::size_t>(id)]; }
   graph::Origin origin(graph::NodeId id) const { return order_.origin[static_cast<std::size_t>(id)]; }
   double share(graph::NodeId id) const { return share_ == nullptr ? 1 : (*share_)[static_cast<std::size_t>(id)]; }
+  double inner_share(graph::InstructionId id) const {
+    return inner_ == nullptr ? 1 : (*inner_)[static_cast<std::size_t>(id)];
+  }
   double bytes(graph::NodeId id) const { return static_cast<double>(flow_.shape(id).bytes) * share(id); }
   bool is_projection(graph::NodeId id) const { return flow_.producer(id) != id; }
   // An activation: not made of weights or step inputs alone.
@@ -49,7 +53,7 @@ class StepPositions {
   const graph::TrainingStep& step_;
   const graph::FlowGraph& flow_;
   const graph::FlowOrder& order_;
-  const std::vector<double>* share_;
+  const std::vector<double>*share_, *inner_;
   std::vector<std::vector<std::int32_t>> uses_;
 };
 

@@ -13,6 +13,8 @@ struct WidthParts {
   int width = 1;
   // By instruction: what is left of its time, its launch aside. 1: every device does all of it.
   std::vector<double> op_share;
+  // The same of the bytes of its result, for instructions inside of loops, and as copy_share.
+  std::vector<double> inner_share, inner_copy_share;
   // By node of TrainingStep::flow: what is left of its bytes.
   std::vector<double> tensor_share;
   // The same: of its gathered copy, what is kept besides from the forward to the backward pass, as both read it.

@@ -164,7 +164,7 @@ class Workspace {
     while (graph_.instruction(id).opcode == Opcode::kCall && graph_.called(id).size() == 1 &&
            graph_.computation(graph_.called(id)[0]).root != kNone)
       id = graph_.computation(graph_.called(id)[0]).root;
-    return is_stored(id) ? bytes : 0.0;
+    return is_stored(id) ? bytes * at_.inner_share(id) : 0.0;
   }
 
   // Of a computation: values that its instructions store, from where they are made to their last reader.
@@ -174,9 +174,24 @@ class Workspace {
     const Computation& computation = graph_.computation(c);
     std::vector<InstructionId> last(static_cast<std::size_t>(computation.count), kNone);
     const auto local = [&](InstructionId id) { return static_cast<std::size_t>(id - computation.first); };
+    // What a turn writes into a stack is kept, and what it takes from one is read where it lies.
+    std::vector<bool> elsewhere(static_cast<std::size_t>(computation.count), false);
     for (InstructionId id = computation.first; id < computation.first + computation.count; ++id) {
       for (const InstructionId operand : graph_.operands(id)) last[local(operand)] = id;
+      const Opcode opcode = graph_.instruction(id).opcode;
+      if (opcode == Opcode::kDynamicSlice) elsewhere[local(id)] = true;
+      if (opcode != Opcode::kDynamicUpdateSlice) continue;
+      InstructionId written = graph_.operands(id)[1];
+      elsewhere[local(written)] = true;
+      while (graph_.instruction(written).opcode == Opcode::kReshape ||
+             graph_.instruction(written).opcode == Opcode::kBitcast ||
+             graph_.instruction(written).opcode == Opcode::kBroadcast) {
+        const InstructionId before = graph_.operands(written)[0];
+        if (graph_.shape_of(before).bytes != graph_.shape_of(written).bytes) break;
+        elsewhere[local(written = before)] = true;
+      }
     }
+    const auto own_room = [&](InstructionId id) { return elsewhere[local(id)] ? 0 : room(id); };
     double alive = 0, most = 0;
     for (InstructionId id = computation.first; id < computation.first + computation.count; ++id) {
       double inner = 0;
@@ -184,12 +199,12 @@ class Workspace {
       if (opcode == Opcode::kWhile || opcode == Opcode::kCall || opcode == Opcode::kConditional) {
         for (const ComputationId callee : graph_.called(id)) inner = std::max(inner, peak(callee));
       }
-      alive += room(id);
+      alive += own_room(id);
       most = std::max(most, alive + inner);
       const Span<const InstructionId> operands = graph_.operands(id);
       for (std::size_t i = 0; i < operands.size(); ++i) {
         const bool again = std::find(operands.begin(), operands.begin() + i, operands[i]) != operands.begin() + i;
-        if (!again && last[local(operands[i])] == id) alive -= room(operands[i]);
+        if (!again && last[local(operands[i])] == id) alive -= own_room(operands[i]);
       }
     }
     peaks_.emplace(c, most);

@@ -133,7 +133,8 @@ class Model : public ProblemSource {
     add({profile.forward_fraction, profile.micro_batch_size});
     for (const std::vector<double>* values :
          {&profile.c_ms, &profile.a_bytes, &profile.w_bytes, &profile.stash_bytes, &profile.gradient_bytes,
-          &profile.slot_bytes, &profile.frozen_bytes, &profile.workspace_bytes}) {
+          &profile.slot_bytes, &profile.frozen_bytes, &profile.workspace_bytes, &profile.layer_entry_bytes,
+          &profile.stage_entry_bytes}) {
       add(*values);
     }
     for (const pipeline::SharedWeight& shared : profile.shared) {

@@ -26,10 +26,12 @@ constexpr std::array<NumberColumn, 4> kNumbers = {{{"c_ms", &pipeline::Profile::
                                                    {"w_bytes", &pipeline::Profile::w_bytes},
                                                    {"stash_bytes", &pipeline::Profile::stash_bytes}}};
 // Those that come from a module have these too.
-constexpr std::array<NumberColumn, 5> kMoreNumbers = {{{"gradient_bytes", &pipeline::Profile::gradient_bytes},
+constexpr std::array<NumberColumn, 7> kMoreNumbers = {{{"gradient_bytes", &pipeline::Profile::gradient_bytes},
                                                        {"slot_bytes", &pipeline::Profile::slot_bytes},
                                                        {"frozen_bytes", &pipeline::Profile::frozen_bytes},
                                                        {"workspace_bytes", &pipeline::Profile::workspace_bytes},
+                                                       {"layer_entry_bytes", &pipeline::Profile::layer_entry_bytes},
+                                                       {"stage_entry_bytes", &pipeline::Profile::stage_entry_bytes},
                                                        {"weight_share", &pipeline::Profile::weight_share}}};
 struct TextColumn {
   const char* name;

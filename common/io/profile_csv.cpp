@@ -246,7 +246,7 @@ class CsvReader {
       if (column.numbers == nullptr && column.texts == nullptr) {
         fail("unknown column " + shown(name) +
              ", expected c_ms, a_bytes, w_bytes, stash_bytes and optionally gradient_bytes, slot_bytes, frozen_bytes, "
-             "workspace_bytes, name, op_name, layer");
+             "workspace_bytes, layer_entry_bytes, stage_entry_bytes, name, op_name, layer");
       }
       for (const Column& other : columns_) {
         if (other.name == name) fail("column " + name + " is given twice");

@@ -72,13 +72,16 @@ struct WidthColumn {
   const char* name;
   std::vector<double> pipeline::WidthColumns::*values;
 };
-constexpr std::array<WidthColumn, 7> kWidthColumns = {{{"w_bytes", &pipeline::WidthColumns::w_bytes},
-                                                       {"gradient_bytes", &pipeline::WidthColumns::gradient_bytes},
-                                                       {"slot_bytes", &pipeline::WidthColumns::slot_bytes},
-                                                       {"frozen_bytes", &pipeline::WidthColumns::frozen_bytes},
-                                                       {"stash_bytes", &pipeline::WidthColumns::stash_bytes},
-                                                       {"workspace_bytes", &pipeline::WidthColumns::workspace_bytes},
-                                                       {"weight_share", &pipeline::WidthColumns::weight_share}}};
+constexpr std::array<WidthColumn, 9> kWidthColumns = {
+    {{"w_bytes", &pipeline::WidthColumns::w_bytes},
+     {"gradient_bytes", &pipeline::WidthColumns::gradient_bytes},
+     {"slot_bytes", &pipeline::WidthColumns::slot_bytes},
+     {"frozen_bytes", &pipeline::WidthColumns::frozen_bytes},
+     {"stash_bytes", &pipeline::WidthColumns::stash_bytes},
+     {"workspace_bytes", &pipeline::WidthColumns::workspace_bytes},
+     {"layer_entry_bytes", &pipeline::WidthColumns::layer_entry_bytes},
+     {"stage_entry_bytes", &pipeline::WidthColumns::stage_entry_bytes},
+     {"weight_share", &pipeline::WidthColumns::weight_share}}};
 constexpr std::uint64_t kMaxWidths = 16;
 constexpr double kMaxWidth = 1024;
 bool is_width(double width) {

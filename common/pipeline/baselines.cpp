@@ -66,9 +66,23 @@ class Shares {
     }
     return memory_bytes(s, p0, p1) / groups_[at(s)]->capacity_bytes;
   }
-  // Not too long: cost within `limit` and the memory respected.
+  // Not too long: cost within `limit` and the memory respected. Holds for every earlier end, too.
   bool short_enough(int s, int p0, int p1, double limit) const {
     return cost(s, p0, p1) <= limit && (!limited_ || memory_bytes(s, p0, p1) <= groups_[at(s)]->capacity_bytes);
+  }
+  // Where this is false, so is the above; and it holds for every part of the stage, too.
+  bool may_be_short_enough(int s, int p0, int p1, double limit) const {
+    const bool by_memory = by_ == BalanceBy::kMemory;
+    if (!by_memory && cost(s, p0, p1) > limit) return false;
+    if (!by_memory && !limited_) return true;
+    const DeviceGroup& group = *groups_[at(s)];
+    const double share = problem_.least_memory_bytes(p0, p1, group, in_flight_[at(s)], variant_) / group.capacity_bytes;
+    return (!by_memory || share <= limit) && (!limited_ || share <= 1);
+  }
+  // Whether the two may differ for stages that begin at p0.
+  bool needs_more_than_parts(int s, int p0) const {
+    return (limited_ || by_ == BalanceBy::kMemory) &&
+           problem_.entry_beyond_least(p0, *groups_[at(s)], in_flight_[at(s)], variant_) > 0;
   }
   bool long_enough(int s, int p0, int p1) const {
     return p1 > p0 && (!needs_variable_ || problem_.variables(p0, p1) > 0) && !problem_.idles(p0, p1, *groups_[at(s)]);
@@ -103,14 +117,14 @@ double largest_cost(const Shares& shares, const std::vector<int>& cuts) {
   return largest;
 }
 
-// The furthest end of stage s when it begins at p0, and the earliest begin when it ends at p1; p0 and p1 when nothing
-// fits.
+// The furthest end that stage s may have when it begins at p0, and the earliest begin when it ends at p1; p0 and p1
+// when nothing fits.
 int furthest_end(const Shares& shares, int s, int p0, double limit) {
   shares.spend(kPerSearch);
   int reached = p0, beyond = shares.problem().num_instructions() + 1;
   while (beyond - reached > 1) {
     const int middle = reached + (beyond - reached) / 2;
-    (shares.short_enough(s, p0, middle, limit) ? reached : beyond) = middle;
+    (shares.may_be_short_enough(s, p0, middle, limit) ? reached : beyond) = middle;
   }
   return reached;
 }
@@ -119,7 +133,7 @@ int earliest_begin(const Shares& shares, int s, int p1, double limit) {
   int reached = p1, beyond = -1;
   while (reached - beyond > 1) {
     const int middle = beyond + (reached - beyond) / 2;
-    (shares.short_enough(s, middle, p1, limit) ? reached : beyond) = middle;
+    (shares.may_be_short_enough(s, middle, p1, limit) ? reached : beyond) = middle;
   }
   return reached;
 }
@@ -132,10 +146,50 @@ bool covers(const Shares& shares, double limit) {
   return p == shares.problem().num_instructions();
 }
 
+// The last of the ends low..high that a stage s from p0 is short enough for; low - 1 for none.
+int last_short_enough(const Shares& shares, int s, int p0, int low, int high, double limit) {
+  shares.spend(kPerSearch);
+  int reached = low - 1, beyond = high + 1;
+  while (beyond - reached > 1) {
+    const int middle = reached + (beyond - reached) / 2;
+    (shares.short_enough(s, p0, middle, limit) ? reached : beyond) = middle;
+  }
+  return reached;
+}
+
+// Where the least of values first..last stands, whose range the table was made for; made when it is first asked.
+class LeastOf {
+ public:
+  explicit LeastOf(const std::vector<double>& values) : values_(values) {}
+  int place(int first, int last) {
+    if (levels_.empty()) make();
+    std::size_t level = 0;
+    while ((2 << level) <= last - first + 1) ++level;
+    return least(levels_[level][at(first)], levels_[level][at(last + 1 - (1 << level))]);
+  }
+
+ private:
+  int least(int a, int b) const { return values_[at(b)] < values_[at(a)] ? b : a; }
+  void make() {
+    levels_.emplace_back(values_.size());
+    for (std::size_t i = 0; i < values_.size(); ++i) levels_[0][i] = static_cast<int>(i);
+    for (std::size_t width = 2; width <= values_.size(); width *= 2) {
+      const std::vector<int> below = levels_.back();
+      std::vector<int> level(values_.size() - width + 1);
+      for (std::size_t i = 0; i < level.size(); ++i) level[i] = least(below[i], below[i + width / 2]);
+      levels_.push_back(std::move(level));
+    }
+  }
+
+  const std::vector<double>& values_;
+  std::vector<std::vector<int>> levels_;
+};
+
 // Cuts with every stage long enough and within `limit` whose transfers sum to the least; nullopt: none.
 // here[p] = the least transfer time behind stage s when it begins at p. Stage s can only begin between what the stages
 // behind it must cover and what those before it can reach, and the ends [low, high] it may have move right with its
-// begin, so each stage is one sweep over a window with a monotone queue.
+// begin, so each stage is one sweep over a window with a monotone queue. A begin that needs more memory than its parts
+// say has fewer ends, of which a table names the least.
 std::optional<std::vector<int>> narrowest_cuts(const Shares& shares, double limit) {
   const int n = shares.problem().num_instructions();
   const int stages = shares.stages();
@@ -166,13 +220,14 @@ std::optional<std::vector<int>> narrowest_cuts(const Shares& shares, double limi
     here.assign(at(last[at(s)] - first[at(s)] + 1), kInfinity);
     choice[at(s)].assign(here.size(), -1);
     queue.assign(behind.size(), 0);
+    LeastOf least_behind(behind);
     std::size_t head = 0, tail = 0;
     int low = begin, high = begin;  // the next ends to be dropped and to be put into the queue
     for (int p = first[at(s)]; p <= last[at(s)]; ++p) {
       while (low <= end && !shares.long_enough(s, p, low)) ++low;
       if (low > end) break;
       high = std::max(high, p + 1);
-      while (high <= end && shares.short_enough(s, p, high, limit)) {
+      while (high <= end && shares.may_be_short_enough(s, p, high, limit)) {
         const double entry = behind[at(high - begin)];
         if (entry < kInfinity) {
           while (tail > head && behind[at(queue[tail - 1] - begin)] >= entry) --tail;
@@ -181,10 +236,16 @@ std::optional<std::vector<int>> narrowest_cuts(const Shares& shares, double limi
         ++high;
       }
       while (head < tail && queue[head] < low) ++head;
-      if (head < tail) {
-        here[at(p - first[at(s)])] = behind[at(queue[head] - begin)];
-        choice[at(s)][at(p - first[at(s)])] = queue[head];
+      if (head == tail) continue;
+      int chosen = queue[head];
+      if (shares.needs_more_than_parts(s, p) && !shares.short_enough(s, p, chosen, limit)) {
+        const int reached = last_short_enough(shares, s, p, low, chosen, limit);
+        if (reached < low) continue;
+        chosen = least_behind.place(low - begin, reached - begin) + begin;
+        if (!(behind[at(chosen - begin)] < kInfinity)) continue;
       }
+      here[at(p - first[at(s)])] = behind[at(chosen - begin)];
+      choice[at(s)][at(p - first[at(s)])] = chosen;
     }
     behind.swap(here);
   }
@@ -353,18 +414,25 @@ std::optional<Plan> uniform_plan(const Problem& problem, int stages, Schedule sc
       layers.push_back(reachable);
       std::vector<int> next;
       // A stage (p0, p1] that ends too late for p0 ends too late for every earlier begin, and one that is too short is
-      // so for every later begin: the begins that suit p1 are a run that moves right with p1.
+      // so for every later begin: the begins that suit p1 are a run that moves right with p1, but for those that need
+      // more memory than their parts say.
       std::size_t begin = 0;
       for (int p1 = low; p1 <= high; ++p1) {
         while (begin < reachable.size() && reachable[begin] < p1 && problem.options().memory &&
-               problem.memory_bytes(reachable[begin], p1, group, k, variant) > group.capacity_bytes) {
+               problem.least_memory_bytes(reachable[begin], p1, group, k, variant) > group.capacity_bytes) {
           ++begin;
         }
-        if (begin == reachable.size() || !problem.stage_fits(reachable[begin], p1, group, k, needs_variable, variant)) {
+        std::size_t suits = begin;
+        while (suits < reachable.size() && reachable[suits] < p1 && problem.options().memory &&
+               problem.memory_bytes(reachable[suits], p1, group, k, variant) > group.capacity_bytes) {
+          ++suits;
+        }
+        if (work != nullptr) work->spend(kPerPlace * static_cast<std::int64_t>(suits - begin));
+        if (suits == reachable.size() || !problem.stage_fits(reachable[suits], p1, group, k, needs_variable, variant)) {
           continue;
         }
         next.push_back(p1);
-        from[at(s)].push_back(static_cast<int>(begin));
+        from[at(s)].push_back(static_cast<int>(suits));
       }
       reachable = std::move(next);
       if (reachable.empty()) return std::nullopt;

@@ -121,6 +121,8 @@ Profile coarse_profile(const Profile& profile, const std::vector<int>& ends) {
     to->frozen_bytes = runs.sums(from.frozen_bytes);
     to->stash_bytes = runs.sums(from.stash_bytes);
     to->workspace_bytes = runs.most(from.workspace_bytes);
+    to->layer_entry_bytes = runs.sums(from.layer_entry_bytes);
+    to->stage_entry_bytes = runs.firsts(from.stage_entry_bytes);
     to->times = runs.sums(from.times);
     to->shared = runs.shared(from.shared);
   };

@@ -157,18 +157,26 @@ class RangeMax {
 
 // What the sums over positions of a stage are differences of; [n+1] each, entry 0 is 0.
 struct StageColumns {
-  const double* both = nullptr;       // forward + backward of one micro-batch, at scale 1
-  const double* backward = nullptr;   // of which backward
-  const double* optimizer = nullptr;  // ms of one device, once per step
-  const double* state = nullptr;      // bytes on each device whatever is in flight: weights, gradients, slots, frozen
-  const double* stash = nullptr;      // bytes of one micro-batch at stash_scale 1, but for what enters the stage
-  const double* entry = nullptr;  // [p0]: bytes kept of what enters a stage that begins behind p0, likewise; rounded up
-                                  // so that no stage keeps less than a part of it
-  const RangeMax* peak = nullptr;  // of stash up to and with a position + its temporaries, at stash_scale 1
+  const double* both = nullptr;         // forward + backward of one micro-batch, at scale 1
+  const double* backward = nullptr;     // of which backward
+  const double* optimizer = nullptr;    // ms of one device, once per step
+  const double* state = nullptr;        // bytes on each device whatever is in flight: weights, gradients, slots, frozen
+  const double* stash = nullptr;        // bytes of one micro-batch at stash_scale 1, but for what enters the stage
+  const double* entry = nullptr;        // [p0]: bytes kept of what enters a stage that begins behind p0, likewise
+  const double* least_entry = nullptr;  // [p0]: at most `entry`, so that no stage keeps less than a part of it
+  const RangeMax* peak = nullptr;       // of stash up to and with a position + its temporaries, at stash_scale 1
+  // With recomputation, else null: where the layer ends that holds the position behind p0, and what its forward, run
+  // again, makes in front of p0, which a stage that begins there does not.
+  const int* layer_end = nullptr;
+  const double* layer_before = nullptr;
 
   // Most bytes alive at once beside the whole stash of all micro-batches in flight, at stash_scale 1: where the
   // backward pass of one has come to a position, what it kept behind it is gone.
-  double workspace(int p0, int p1) const { return std::max(0.0, peak->most(p0, p1) - stash[p1]); }
+  double workspace(int p0, int p1) const {
+    if (layer_end == nullptr || layer_before[p0] == 0) return std::max(0.0, peak->most(p0, p1) - stash[p1]);
+    const int end = std::min(layer_end[p0], p1);
+    return std::max(0.0, std::max(peak->most(p0, end) - layer_before[p0], peak->most(end, p1)) - stash[p1]);
+  }
 };
 
 // Bytes on each device of a stage, by part.
@@ -347,6 +355,16 @@ class Problem {
   }
   double memory_bytes(int p0, int p1, const DeviceGroup& g, int in_flight, int variant = 0) const {
     return fixed_bytes(p0, p1, g, variant) + flight_bytes(p0, p1, g, variant) * in_flight;
+  }
+  // At most memory_bytes(), which grows with the end of a stage only: with recomputation a cut inside of a layer may be
+  // fatter than what enters the layer. This grows in front, too, for searches by halves.
+  double least_memory_bytes(int p0, int p1, const DeviceGroup& g, int in_flight, int variant = 0) const {
+    return memory_bytes(p0, p1, g, in_flight, variant) - entry_beyond_least(p0, g, in_flight, variant);
+  }
+  // The difference of both.
+  double entry_beyond_least(int p0, const DeviceGroup& g, int in_flight, int variant = 0) const {
+    const StageColumns& c = columns(g, variant);
+    return (c.entry[p0] - c.least_entry[p0]) * g.stash_scale * in_flight;
   }
   MemoryParts memory_parts(int p0, int p1, const DeviceGroup& g, int in_flight, int variant = 0) const;
   // The most micro-batches that may be in flight, 0..M; 0: not even one fits. M without memory limits.

@@ -589,9 +589,19 @@ class Problem::Builder {
     }
   }
 
-  const double* keep(const std::vector<double>& values) {
-    p_.storage_->columns.push_back(prefix_sums(values, n_));
+  const double* keep(const std::vector<double>& values) { return keep_as_it_is(prefix_sums(values, n_)); }
+  const double* keep_as_it_is(std::vector<double> values) {
+    p_.storage_->columns.push_back(std::move(values));
     return p_.storage_->columns.back().data();
+  }
+
+  // [p0]: the end of the layer that holds the position behind p0.
+  const int* layer_ends() {
+    std::vector<int>& ends = p_.storage_->layer_ends.emplace_back(n_ + 1, p_.n_);
+    for (std::size_t i = n_; i-- > 0;) {
+      ends[i] = i + 1 < n_ && starts_layer(i + 1) ? static_cast<int>(i) + 1 : ends[i + 1];
+    }
+    return ends.data();
   }
 
   // With ZeRO 1 and 2 the updated weights are gathered behind it, which nothing hides.
@@ -627,8 +637,7 @@ class Problem::Builder {
                 p_.storage_->gradient_state[i] / (variant.zero >= 2 ? shards : 1) +
                 p_.slots_[i] / (variant.zero >= 1 ? shards : 1) + p_.frozen_[i];
     }
-    p_.storage_->columns.push_back(std::move(sums));
-    return found->second = p_.storage_->columns.back().data();
+    return found->second = keep_as_it_is(std::move(sums));
   }
 
   // [n]: weights that ZeRO 3 has whole while a position is computed: its layer's, and those of the layer in front,
@@ -653,32 +662,35 @@ class Problem::Builder {
     const int gathered_by = variant.zero >= 3 && g.size > 1 ? g.size : 0;
     const auto [found, added] = stashes_.emplace(std::make_pair(variant.recompute, gathered_by), StageColumns());
     if (added) {
+      StageColumns made;
       std::vector<double> workspace = profile_.workspace_bytes, entry(n_ + 1, 0), kept = profile_.stash_bytes;
       workspace.resize(n_, 0);
       if (variant.recompute) {
-        double layer = 0;
+        std::vector<double> before(n_ + 1, 0);
         for (std::size_t i = 0; i < n_; ++i) {
-          const double enters = i == 0 ? 0 : profile_.a_bytes[i - 1];
+          if (!starts_layer(i)) before[i] = before[i - 1] + profile_.stash_bytes[i - 1];
+          workspace[i] += before[i] + profile_.stash_bytes[i];
           // A stage that begins here keeps what enters it, be it a layer's first position or not.
-          entry[i] = starts_layer(i) ? 0 : enters;
-          layer = starts_layer(i) ? profile_.stash_bytes[i] : layer + profile_.stash_bytes[i];
-          workspace[i] += layer;
-          kept[i] = starts_layer(i) ? enters : 0;
+          const double enters = i == 0 ? 0 : profile_.a_bytes[i - 1];
+          const bool known = !profile_.layer_entry_bytes.empty();
+          kept[i] = known ? profile_.layer_entry_bytes[i] : starts_layer(i) ? enters : 0;
+          entry[i] = known ? profile_.stage_entry_bytes[i] : enters - kept[i];
         }
+        made.layer_before = keep_as_it_is(std::move(before));
+        made.layer_end = layer_ends();
       }
       if (gathered_by > 0) {
         const std::vector<double> gathered = gathered_bytes();
         for (std::size_t i = 0; i < n_; ++i) workspace[i] += gathered[i] / g.stash_scale;
       }
-      StageColumns made;
       made.stash = keep(kept);
-      // A cut inside of a layer may be fatter than the layer's input, so that a longer stage would need less: rounded
-      // up until it does not, since solvers rely on memory that grows with the stage.
-      for (std::size_t i = n_; i-- > 0;) {
-        entry[i] = std::max(entry[i], entry[i + 1] - (made.stash[i + 1] - made.stash[i]));
+      // A cut inside of a layer may be fatter than the layer's input, so that a longer stage needs less.
+      std::vector<double> least = entry;
+      for (std::size_t i = 1; i <= n_; ++i) {
+        least[i] = std::min(least[i], least[i - 1] + (made.stash[i] - made.stash[i - 1]));
       }
-      p_.storage_->columns.push_back(std::move(entry));
-      made.entry = p_.storage_->columns.back().data();
+      made.entry = keep_as_it_is(std::move(entry));
+      made.least_entry = keep_as_it_is(std::move(least));
       const bool none = std::all_of(workspace.begin(), workspace.end(), [](double bytes) { return bytes == 0; });
       for (std::size_t i = 0; i < n_; ++i) workspace[i] += made.stash[i + 1];
       p_.storage_->peaks.push_back(none ? RangeMax() : RangeMax(workspace));
@@ -687,7 +699,10 @@ class Problem::Builder {
     }
     columns.stash = found->second.stash;
     columns.entry = found->second.entry;
+    columns.least_entry = found->second.least_entry;
     columns.peak = found->second.peak;
+    columns.layer_end = found->second.layer_end;
+    columns.layer_before = found->second.layer_before;
   }
 
   Problem& p_;

@@ -13,7 +13,8 @@ namespace automap::pipeline {
 struct Problem::Storage {
   std::deque<std::vector<double>> columns;  // [n+1] each
   std::deque<RangeMax> peaks;
-  std::vector<double> gradient_state;  // [n+1]: bytes that gradients take in memory
+  std::deque<std::vector<int>> layer_ends;  // [n+1] each
+  std::vector<double> gradient_state;       // [n+1]: bytes that gradients take in memory
   struct Useful {
     std::once_flag found;
     std::vector<int> variants;

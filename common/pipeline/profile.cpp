@@ -85,7 +85,9 @@ void check_width(const WidthColumns& columns, const Profile& profile, const std:
   for (const auto& [name, values] :
        {std::make_pair("gradient_bytes", &columns.gradient_bytes), std::make_pair("slot_bytes", &columns.slot_bytes),
         std::make_pair("frozen_bytes", &columns.frozen_bytes),
-        std::make_pair("workspace_bytes", &columns.workspace_bytes)}) {
+        std::make_pair("workspace_bytes", &columns.workspace_bytes),
+        std::make_pair("layer_entry_bytes", &columns.layer_entry_bytes),
+        std::make_pair("stage_entry_bytes", &columns.stage_entry_bytes)}) {
     if (!values->empty()) check_values(*values, name, n, where);
   }
   const auto wrong = [&](const std::string& what) { throw Error(ErrorKind::kData, where + ": " + what); };
@@ -139,6 +141,12 @@ void check_profile(const Profile& profile, const std::string& source) {
   check_optional(profile.slot_bytes, "slot_bytes");
   check_optional(profile.frozen_bytes, "frozen_bytes");
   check_optional(profile.workspace_bytes, "workspace_bytes");
+  check_optional(profile.layer_entry_bytes, "layer_entry_bytes");
+  check_optional(profile.stage_entry_bytes, "stage_entry_bytes");
+  if (profile.layer_entry_bytes.empty() != profile.stage_entry_bytes.empty()) {
+    throw Error(ErrorKind::kData,
+                source + ": the columns layer_entry_bytes and stage_entry_bytes need each other, found one of them");
+  }
   check_weight_share(profile.weight_share, n, source);
   for (const DeviceTimes& times : profile.times) check_times(times, n, source);
   check_shared(profile.shared, n, source);
@@ -191,6 +199,8 @@ Profile profile_at(const Profile& profile, std::int32_t width) {
   out.frozen_bytes = found->frozen_bytes;
   out.stash_bytes = found->stash_bytes;
   out.workspace_bytes = found->workspace_bytes;
+  out.layer_entry_bytes = found->layer_entry_bytes;
+  out.stage_entry_bytes = found->stage_entry_bytes;
   out.times = found->times;
   out.weight_share = found->weight_share;
   out.shared = found->shared;

@@ -33,6 +33,7 @@ struct WidthColumns {
   std::int32_t width = 1;
   // [n], or empty as in the profile.
   std::vector<double> w_bytes, gradient_bytes, slot_bytes, frozen_bytes, stash_bytes, workspace_bytes;
+  std::vector<double> layer_entry_bytes, stage_entry_bytes;
   std::vector<DeviceTimes> times;                  // of the same devices and samples as Profile::times
   std::vector<std::vector<double>> collective_ms;  // of that, collectives: [device of `times`][n], at micro_batch_size
   std::vector<double> weight_share;                // as Profile::weight_share
@@ -68,6 +69,11 @@ struct Profile {
   std::vector<double> frozen_bytes;     // [n]: weights and state read first here that no gradient updates
   std::vector<double> workspace_bytes;  // [n]: largest set of temporaries alive at once, forward or backward, at
                                         // micro_batch_size samples, beside what a and k count
+  // [n]: what a stage that recomputes its layers keeps of a micro-batch for them. At the first position of a layer,
+  // what enters it but did not enter the layer in front, where that is kept already (0 elsewhere); and what enters a
+  // stage that begins with a position, beside that. Empty: all that crosses the cut in front of it, at every layer
+  // again.
+  std::vector<double> layer_entry_bytes, stage_entry_bytes;
   // [n]: of the backward at micro_batch_size samples on the first device, the share in [0, 1] that makes gradients of
   // weights alone: nothing in front waits for it.
   std::vector<double> weight_share;

@@ -82,10 +82,11 @@ std::vector<NodeId> expanded_of(const sharding::ShardingModel& model) {
   std::map<std::tuple<std::int32_t, InstructionId, std::int32_t>, NodeId> known;
   for (NodeId id = 0; id < fine.size(); ++id)
     known.try_emplace({path_of(fine, fine_path, id), fine.node(id).instruction, fine.node(id).leaf}, id);
-  std::map<std::pair<InstructionId, std::int32_t>, NodeId> of_loops;
+  std::map<std::tuple<std::int32_t, InstructionId, std::int32_t>, NodeId> of_loops;
   for (const graph::FlowLoop& loop : fine.loops()) {
-    for (std::size_t i = 0; i < loop.parameter.size(); ++i)
-      of_loops.try_emplace({loop.instruction, static_cast<std::int32_t>(i)}, loop.parameter[i]);
+    const std::int32_t around = paths.up(fine_path[at(loop.site)]).first;
+    for (const NodeId parameter : loop.parameter)
+      of_loops.try_emplace({around, loop.instruction, fine.node(parameter).leaf}, parameter);
   }
   std::vector<NodeId> out(at(coarse.size()), kNone);
   for (NodeId id = 0; id < coarse.size(); ++id) {
@@ -95,7 +96,9 @@ std::vector<NodeId> expanded_of(const sharding::ShardingModel& model) {
       out[at(id)] = found->second;
       continue;
     }
-    const auto loop = of_loops.find({node.instruction, node.leaf});
+    // A projection has the instruction that takes it out, or the loop's.
+    const NodeId unit = coarse.producer(id);
+    const auto loop = of_loops.find({path_of(coarse, coarse_path, unit), coarse.node(unit).instruction, node.leaf});
     if (loop != of_loops.end()) out[at(id)] = loop->second;
   }
   // Inputs are in the same order.

@@ -58,6 +58,19 @@ std::vector<double> by_step_node(const sharding::ShardingModel& model, const std
   return out;
 }
 
+// By instruction, the mean of its nodes; `none` for what has none.
+std::vector<double> by_instruction(const sharding::ShardingModel& model, const std::vector<double>& shares,
+                                   double none) {
+  std::vector<double> out(static_cast<std::size_t>(model.graph().num_instructions()), 0), count(out.size(), 0);
+  for (NodeId id = 0; id < model.flow().size(); ++id) {
+    const auto i = at(model.flow().node(id).instruction);
+    out[i] += shares[at(id)];
+    ++count[i];
+  }
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = count[i] > 0 ? out[i] / count[i] : none;
+  return out;
+}
+
 // What is kept of gathered copies, of every tensor's bytes.
 std::vector<double> copy_shares(const sharding::ShardingModel& model, const PartitionCost& cost,
                                 const PartitionCost::StepParts& parts) {
@@ -118,8 +131,12 @@ profile::WidthParts width_parts(const sharding::ShardingModel& model, const shar
     const PartitionCost::StepParts parts = cost.parts(decided);
     if (out.op_share.empty()) {
       out.op_share = op_shares(model, cost, decided, parts, units);
-      out.tensor_share = by_step_node(model, cost.as_other(decided).shares.held, 1);
-      out.copy_share = by_step_node(model, copy_shares(model, cost, parts), 0);
+      const std::vector<double> held = cost.as_other(decided).shares.held;
+      out.tensor_share = by_step_node(model, held, 1);
+      out.inner_share = by_instruction(model, held, 1);
+      const std::vector<double> copies = copy_shares(model, cost, parts);
+      out.copy_share = by_step_node(model, copies, 0);
+      out.inner_copy_share = by_instruction(model, copies, 0);
     }
     out.collectives.push_back(collectives_of(cost, parts, units));
   }

@@ -69,11 +69,13 @@ void scale_links(Cluster& cluster, Links which, double factor) {
 }
 
 void scale_memory(Profile& profile, double factor) {
-  for (std::vector<double>* column : {&profile.stash_bytes, &profile.workspace_bytes}) {
+  for (std::vector<double>* column :
+       {&profile.stash_bytes, &profile.workspace_bytes, &profile.layer_entry_bytes, &profile.stage_entry_bytes}) {
     for (double& bytes : *column) bytes *= factor;
   }
   for (pipeline::WidthColumns& width : profile.widths) {
-    for (std::vector<double>* column : {&width.stash_bytes, &width.workspace_bytes}) {
+    for (std::vector<double>* column :
+         {&width.stash_bytes, &width.workspace_bytes, &width.layer_entry_bytes, &width.stage_entry_bytes}) {
       for (double& bytes : *column) bytes *= factor;
     }
   }

@@ -25,6 +25,8 @@ TEST(LayerLoops, ALoopBecomesItsTurns) {
   p.frozen_bytes = {0, 4, 0};
   p.stash_bytes = {1, 40, 2};
   p.workspace_bytes = {1, 9, 1};
+  p.layer_entry_bytes = {0, 7, 20};
+  p.stage_entry_bytes = {0, 3, 0};
   p.name = {"a.1", "while.2", "c.3"};
   p.op_name = {"a", "w", "c"};
   p.layer = {"in", "", "out"};
@@ -39,6 +41,8 @@ TEST(LayerLoops, ALoopBecomesItsTurns) {
   wide.frozen_bytes = {0, 2, 0};
   wide.stash_bytes = {1, 20, 2};
   wide.workspace_bytes = {1, 9, 1};
+  wide.layer_entry_bytes = {0, 3.5, 10};
+  wide.stage_entry_bytes = {0, 3, 0};
   wide.times = {times};
   wide.collective_ms = {{0, 2, 0}};
   p.widths = {wide};
@@ -50,6 +54,7 @@ TEST(LayerLoops, ALoopBecomesItsTurns) {
   loop.whole_gradients = 3;
   loop.whole_slots = 12;
   loop.carried_bytes = 8;
+  loop.carried_at_widths = {4};
   const Turns turns(3, {loop});
   EXPECT_EQ(turns.size(), 6);
   EXPECT_EQ(turns.first(2), 5);
@@ -64,6 +69,11 @@ TEST(LayerLoops, ALoopBecomesItsTurns) {
   EXPECT_EQ(cut.frozen_bytes, (std::vector<double>{0, 1, 1, 1, 1, 0}));
   EXPECT_EQ(cut.stash_bytes, (std::vector<double>{1, 10, 10, 10, 10, 2}));
   EXPECT_EQ(cut.workspace_bytes, (std::vector<double>{1, 9, 9, 9, 9, 1}));
+  // Of the 10 bytes that enter the loop each turn makes 8 anew.
+  EXPECT_EQ(cut.layer_entry_bytes, (std::vector<double>{0, 7, 8, 8, 8, 20}));
+  EXPECT_EQ(cut.stage_entry_bytes, (std::vector<double>{0, 3, 2, 2, 2, 0}));
+  EXPECT_EQ(cut.widths[0].layer_entry_bytes, (std::vector<double>{0, 3.5, 4, 4, 4, 10}));
+  EXPECT_EQ(cut.widths[0].stage_entry_bytes, (std::vector<double>{0, 3, 2.5, 2.5, 2.5, 0}));
   EXPECT_EQ(cut.times[0].backward_ms[1], (std::vector<double>{0, 2, 2, 2, 2, 2}));
   EXPECT_EQ(cut.times[0].optimizer_ms, (std::vector<double>{1, 0.5, 0.5, 0.5, 0.5, 3}));
   EXPECT_EQ(cut.widths[0].w_bytes, (std::vector<double>{5, 6, 3, 3, 3, 7}));
@@ -158,6 +168,88 @@ constexpr const char* kStacked =
     "  slice = f32[1,16,16] dynamic-slice(w, i, zero, zero), dynamic_slice_sizes={1,16,16}\n"
     "  one_w = f32[16,16] reshape(slice)\n"
     "  y = f32[8,16] dot(x, one_w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n";
+
+// A training step of y = tanh(x w) in four turns, which stack x, y and y y for the backward loop. The last follows from
+// y.
+std::string stacking_module() {
+  const std::string state = "(s32[], f32[8,16], f32[4,8,16], f32[4,8,16], f32[4,8,16], f32[4,16,16])";
+  const std::string back = "(s32[], f32[8,16], f32[4,16,16], f32[4,8,16], f32[4,8,16], f32[4,8,16], f32[4,16,16])";
+  const auto element = [](const std::string& name, const std::string& shape, int index) {
+    return "  " + name + " = " + shape + " get-tuple-element(s), index=" + std::to_string(index) + "\n";
+  };
+  const auto written = [](const std::string& stack, const std::string& value, const std::string& slice,
+                          const std::string& whole) {
+    return "  " + value + "1 = " + slice + " reshape(" + value + ")\n  " + stack + "n = " + whole +
+           " dynamic-update-slice(" + stack + ", " + value + "1, i, zero, zero)\n";
+  };
+  const auto taken = [](const std::string& stack, const std::string& dims) {
+    return "  " + stack + "1 = f32[1," + dims + "] dynamic-slice(" + stack +
+           ", i, zero, zero), dynamic_slice_sizes={1," + dims + "}\n  " + stack + "i = f32[" + dims + "] reshape(" +
+           stack + "1)\n";
+  };
+  const std::string head = "  one = s32[] constant(1)\n  zero = s32[] constant(0)\n" + element("i", "s32[]", 0) +
+                           "  n = s32[] add(i, one)\n";
+  const auto turns = [&](const std::string& of, const std::string& name) {
+    return name + " {\n  s = " + of + " parameter(0)\n" + element("i", "s32[]", 0) +
+           "  k = s32[] constant(4)\n  ROOT lt = pred[] compare(i, k), direction=LT\n}\n";
+  };
+  const std::string slice = "f32[1,8,16]", stack = "f32[4,8,16]";
+  return "HloModule m\nadd {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n"
+         "forward {\n  s = " +
+         state + " parameter(0)\n" + head + element("x", "f32[8,16]", 1) + element("xs", stack, 2) +
+         element("ys", stack, 3) + element("qs", stack, 4) + element("w", "f32[4,16,16]", 5) + taken("w", "16,16") +
+         "  d = f32[8,16] dot(x, wi), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+         "  y = f32[8,16] tanh(d)\n  q = f32[8,16] multiply(y, y)\n" +
+         written("xs", "x", slice, stack) + written("ys", "y", slice, stack) + written("qs", "q", slice, stack) +
+         "  ROOT t = " + state + " tuple(n, y, xsn, ysn, qsn, w)\n}\n" + turns(state, "more") +
+         "backward {\n  s = " + back + " parameter(0)\n" + head + element("g", "f32[8,16]", 1) +
+         element("dw", "f32[4,16,16]", 2) + element("xs", stack, 3) + element("ys", stack, 4) +
+         element("qs", stack, 5) + element("w", "f32[4,16,16]", 6) + taken("xs", "8,16") + taken("ys", "8,16") +
+         taken("qs", "8,16") + taken("w", "16,16") +
+         "  yg = f32[8,16] multiply(ysi, g)\n  h = f32[8,16] multiply(qsi, yg)\n"
+         "  wg = f32[16,16] dot(xsi, h), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
+         "  xg = f32[8,16] dot(h, wi), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n" +
+         written("dw", "wg", "f32[1,16,16]", "f32[4,16,16]") + "  ROOT t = " + back +
+         " tuple(n, xg, dwn, xs, ys, qs, w)\n}\n" + turns(back, "less") +
+         "ENTRY e {\n  w = f32[4,16,16] parameter(0)\n  in = f32[8,16] parameter(1)\n  none = s32[] constant(0)\n"
+         "  nil = f32[] constant(0)\n  empty = f32[4,8,16] broadcast(nil), dimensions={}\n"
+         "  start = " +
+         state +
+         " tuple(none, in, empty, empty, empty, w)\n"
+         "  loop = " +
+         state +
+         " while(start), condition=more, body=forward\n"
+         "  out = f32[8,16] get-tuple-element(loop), index=1\n  xs = f32[4,8,16] get-tuple-element(loop), index=2\n"
+         "  ys = f32[4,8,16] get-tuple-element(loop), index=3\n  qs = f32[4,8,16] get-tuple-element(loop), index=4\n"
+         "  sq = f32[8,16] multiply(out, out)\n  loss = f32[] reduce(sq, nil), dimensions={0,1}, to_apply=add\n"
+         "  two = f32[] constant(2)\n  twos = f32[8,16] broadcast(two), dimensions={}\n"
+         "  g = f32[8,16] multiply(out, twos)\n  zeros = f32[4,16,16] broadcast(nil), dimensions={}\n"
+         "  begin = " +
+         back +
+         " tuple(none, g, zeros, xs, ys, qs, w)\n"
+         "  loop2 = " +
+         back +
+         " while(begin), condition=less, body=backward\n"
+         "  dw = f32[4,16,16] get-tuple-element(loop2), index=2\n  lr = f32[] constant(0.01)\n"
+         "  lrs = f32[4,16,16] broadcast(lr), dimensions={}\n  step = f32[4,16,16] multiply(dw, lrs)\n"
+         "  new = f32[4,16,16] subtract(w, step)\n  ROOT r = (f32[4,16,16], f32[]) tuple(new, loss)\n}\n";
+}
+
+TEST(LayerLoops, TurnsKeepWhatTheOthersFollowFrom) {
+  ProfileRequest request;
+  const ModelProfile m = profile_module(hlo::read_hlo(stacking_module(), "m"), "m", request);
+  ASSERT_TRUE(m.training);
+  double kept = 0;
+  int turns = 0;
+  for (std::size_t i = 0; i < m.profile.name.size(); ++i) {
+    if (!pipeline::turn_of(m.profile.name[i])) continue;
+    ++turns;
+    kept += m.profile.stash_bytes[i];
+  }
+  EXPECT_EQ(turns, 4);
+  // x and y of four turns, without y y; and once more the last y, for the loss.
+  EXPECT_EQ(kept, (4 * 2 + 1) * 8 * 16 * 4);
+}
 
 TEST(LayerLoops, InferenceHasTurnsToo) {
   const ModelProfile m =

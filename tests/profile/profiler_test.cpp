@@ -299,7 +299,8 @@ TEST(Profiler, TheOrderOfTheTextChangesNothing) {
   }
 }
 
-// a by its definition: behind every instruction, every activation with a form made up to there and read behind it.
+// a by its definition: behind every instruction, every activation with a form made up to there and read behind it. What
+// enters a layer is what did not enter the one in front.
 TEST(Profiler, ActivationsAgreeWithTheDefinition) {
   for (const char* name : {"hlo/transformer_bf16.hlo.gz", "hlo/moe_small.hlo.gz", "hlo/transformer_scan.hlo.gz"}) {
     const Graph graph = hlo::read_hlo_text(text_of(kFixtures + name), name);
@@ -314,6 +315,8 @@ TEST(Profiler, ActivationsAgreeWithTheDefinition) {
       const auto i = static_cast<std::size_t>(id);
       return step.part[i] == graph::Part::kForward && flow_order.origin[i] == graph::Origin::kFlow;
     };
+    std::map<graph::NodeId, double> entered;
+    double entries = 0;
     for (std::size_t cut = 0; cut + 1 < m.profile.a_bytes.size(); ++cut) {
       struct Wanted {
         double forms = 0;
@@ -337,13 +340,23 @@ TEST(Profiler, ActivationsAgreeWithTheDefinition) {
         wanted[base].forms += static_cast<double>(step.flow.shape(id).bytes);
         wanted[base].base = wanted[base].base || id == base;
       }
-      double expected = 0;
+      double expected = 0, enters = 0;
+      std::map<graph::NodeId, double> crossing;
       for (const auto& [base, w] : wanted) {
         const auto whole = static_cast<double>(step.flow.shape(base).bytes);
-        expected += w.base ? whole : std::min(whole, w.forms);
+        crossing[base] = w.base ? whole : std::min(whole, w.forms);
+        expected += crossing[base];
+        enters += std::max(0.0, crossing[base] - entered[base]);
       }
       ASSERT_EQ(m.profile.a_bytes[cut], expected) << name << " behind " << cut + 1;
+      if (!step.training) continue;
+      const bool starts = m.profile.layer[cut + 1] != m.profile.layer[cut];
+      ASSERT_EQ(m.profile.layer_entry_bytes[cut + 1], starts ? enters : 0) << name << " behind " << cut + 1;
+      ASSERT_EQ(m.profile.layer_entry_bytes[cut + 1] + m.profile.stage_entry_bytes[cut + 1], expected) << name;
+      if (starts) entered = std::move(crossing);
+      if (starts) entries += enters;
     }
+    EXPECT_EQ(entries > 0, step.training) << name;
   }
 }
 

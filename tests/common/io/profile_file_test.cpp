@@ -429,6 +429,8 @@ Profile whole() {
   profile.slot_bytes = {0, 6, 0, 14};
   profile.frozen_bytes = {1, 2, 3, 4};
   profile.workspace_bytes = {8, 0, 8, 0};
+  profile.layer_entry_bytes = {0, 4, 0, 2};
+  profile.stage_entry_bytes = {0, 0, 6, 1};
   profile.shared = {{2, 4, 3, 1.5, 6}, {1, 3, 0, 0, 0}};
   profile.accumulated_micro_batches = 12;
   profile.times = {
@@ -447,6 +449,8 @@ void expect_equal_whole(const Profile& a, const Profile& b) {
   EXPECT_EQ(a.slot_bytes, b.slot_bytes);
   EXPECT_EQ(a.frozen_bytes, b.frozen_bytes);
   EXPECT_EQ(a.workspace_bytes, b.workspace_bytes);
+  EXPECT_EQ(a.layer_entry_bytes, b.layer_entry_bytes);
+  EXPECT_EQ(a.stage_entry_bytes, b.stage_entry_bytes);
   EXPECT_EQ(a.accumulated_micro_batches, b.accumulated_micro_batches);
 }
 
@@ -491,6 +495,8 @@ Profile with_widths() {
     columns.frozen_bytes = part(profile.frozen_bytes);
     columns.stash_bytes = part(profile.stash_bytes);
     columns.workspace_bytes = part(profile.workspace_bytes);
+    columns.layer_entry_bytes = part(profile.layer_entry_bytes);
+    columns.stage_entry_bytes = part(profile.stage_entry_bytes);
     if (width == 8) columns.shared = profile.shared;
     for (const pipeline::DeviceTimes& times : profile.times) {
       columns.times.push_back(times);
@@ -524,6 +530,8 @@ TEST_F(ProfileFile, Hdf5HoldsTheWidths) {
     EXPECT_EQ(a.frozen_bytes, b.frozen_bytes);
     EXPECT_EQ(a.stash_bytes, b.stash_bytes);
     EXPECT_EQ(a.workspace_bytes, b.workspace_bytes);
+    EXPECT_EQ(a.layer_entry_bytes, b.layer_entry_bytes);
+    EXPECT_EQ(a.stage_entry_bytes, b.stage_entry_bytes);
     EXPECT_EQ(a.shared.size(), b.shared.size());
     EXPECT_EQ(a.collective_ms, b.collective_ms);
     EXPECT_EQ(a.partition, b.partition);
@@ -648,6 +656,10 @@ TEST_F(ProfileFile, TablesThatDoNotFitAreRefusedByName) {
   EXPECT_THAT(failure([&](Hdf5Writer& w) { times(w, {1, 1, 4, 1}, 2, {1, 2, 3, -4}); }), HasSubstr("c_forward_ms"));
   EXPECT_THAT(failure([&](Hdf5Writer& w) { w.write_strings("devices", {"v100-16gb"}); }), HasSubstr("/points"));
   EXPECT_THAT(failure([&](Hdf5Writer& w) { w.write_doubles("slot_bytes", {1}); }), HasSubstr("slot_bytes"));
+  EXPECT_THAT(failure([&](Hdf5Writer& w) {
+                w.write_doubles("layer_entry_bytes", {1, 1});
+              }),
+              HasSubstr("need each other"));
   EXPECT_THAT(failure([&](Hdf5Writer& w) { w.write_attribute("accumulated_micro_batches", std::int64_t{0}); }),
               HasSubstr("accumulated_micro_batches"));
   EXPECT_THAT(failure([&](Hdf5Writer& w) {

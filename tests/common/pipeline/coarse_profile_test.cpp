@@ -21,6 +21,8 @@ TEST(CoarseProfile, TheHeadersCase) {
   profile.w_bytes = {1, 0, 2, 0};
   profile.stash_bytes = {1, 1, 1, 1};
   profile.workspace_bytes = {1, 8, 2, 3};
+  profile.layer_entry_bytes = {0, 9, 3, 7};
+  profile.stage_entry_bytes = {0, 0, 2, 0};
   profile.layer = {"a", "b", "c", "d"};
   profile.shared = {{1, 2, 4, 4, 4}, {1, 4, 8, 8, 8}};
   EXPECT_EQ(thinnest_cuts(profile, 2), (std::vector<int>{2, 4}));
@@ -33,6 +35,8 @@ TEST(CoarseProfile, TheHeadersCase) {
   EXPECT_EQ(coarse.a_bytes, (std::vector<double>{5, 0}));
   EXPECT_EQ(coarse.w_bytes, (std::vector<double>{1, 2}));
   EXPECT_EQ(coarse.workspace_bytes, (std::vector<double>{8, 3}));
+  EXPECT_EQ(coarse.layer_entry_bytes, (std::vector<double>{9, 10}));
+  EXPECT_EQ(coarse.stage_entry_bytes, (std::vector<double>{0, 2}));
   EXPECT_EQ(coarse.layer, (std::vector<std::string>{"a", "c"}));
   ASSERT_EQ(coarse.shared.size(), 1u);  // the other is used in one position only
   EXPECT_EQ(coarse.shared[0].first, 1);

@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "common/base/error.h"
+#include "common/pipeline/baselines.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/random_problem.h"
 
@@ -457,7 +458,8 @@ TEST(Problem, ZeroMovesAndKeepsWhatItSays) {
   }
 }
 
-// Solvers rely on it: a stage never needs less than a part of it.
+// Solvers rely on it: a stage never needs less than one that ends earlier, nor, as least_memory_bytes counts, than any
+// part of it.
 TEST(Problem, MemoryGrowsWithTheStage) {
   RandomProblemOptions kinds = whole_kinds();
   kinds.max_instructions = 16;
@@ -472,11 +474,14 @@ TEST(Problem, MemoryGrowsWithTheStage) {
         for (int p1 = p0 + 1; p1 <= n; ++p1) {
           for (const int k : {1, problem.micro_batches()}) {
             const double bytes = problem.memory_bytes(p0, p1, group, k, variant) * (1 + 1e-12);
+            const double least = problem.least_memory_bytes(p0, p1, group, k, variant) * (1 + 1e-12);
+            ASSERT_LE(least, bytes);
             if (p0 > 0) {
-              ASSERT_LE(bytes, problem.memory_bytes(p0 - 1, p1, group, k, variant) * (1 + 1e-11) + 1e-6);
+              ASSERT_LE(least, problem.least_memory_bytes(p0 - 1, p1, group, k, variant) * (1 + 1e-11) + 1e-6);
             }
             if (p1 < n) {
               ASSERT_LE(bytes, problem.memory_bytes(p0, p1 + 1, group, k, variant) * (1 + 1e-11) + 1e-6);
+              ASSERT_LE(least, problem.least_memory_bytes(p0, p1 + 1, group, k, variant) * (1 + 1e-11) + 1e-6);
             }
           }
         }
@@ -507,13 +512,58 @@ TEST(Problem, RecomputationKeepsWhatEntersLayersAndRunsThemAgain) {
   EXPECT_DOUBLE_EQ(problem.backward_ms(0, 6, one, 1), 12 + 6);
   EXPECT_DOUBLE_EQ(problem.flight_bytes(0, 6, one, 0), 210);
   EXPECT_DOUBLE_EQ(problem.flight_bytes(3, 6, one, 1), 3 + 4);  // what enters the stage, in the middle of b, and c
-  // What enters b and c, 2 + 4, and not less than the part above.
-  EXPECT_DOUBLE_EQ(problem.flight_bytes(0, 6, one, 1), 3 + 4);
-  EXPECT_DOUBLE_EQ(problem.flight_bytes(4, 6, one, 1), 5);  // nothing, and not less than (5, 6]
+  EXPECT_DOUBLE_EQ(problem.flight_bytes(0, 6, one, 1), 2 + 4);  // what enters b and c
+  EXPECT_DOUBLE_EQ(problem.flight_bytes(4, 6, one, 1), 4);      // what enters the stage, which is a layer
+  EXPECT_DOUBLE_EQ(problem.flight_bytes(5, 6, one, 1), 5);
+  EXPECT_DOUBLE_EQ(problem.least_memory_bytes(5, 6, one, 1, 1), problem.memory_bytes(5, 6, one, 1, 1) - 1);
   EXPECT_DOUBLE_EQ(problem.memory_parts(0, 6, one, 1, 1).workspace, 50 + 60);
+  EXPECT_DOUBLE_EQ(problem.memory_parts(3, 6, one, 1, 1).workspace, 50 + 60);
+  EXPECT_DOUBLE_EQ(problem.memory_parts(3, 4, one, 1, 1).workspace, 40);  // the second half of b, without the first
+  EXPECT_DOUBLE_EQ(problem.memory_parts(2, 4, one, 1, 1).workspace, 70);
   // Half of the samples on each of two.
-  EXPECT_DOUBLE_EQ(problem.flight_bytes(0, 6, problem.group(0, 2), 1), 3.5);
+  EXPECT_DOUBLE_EQ(problem.flight_bytes(0, 6, problem.group(0, 2), 1), 3);
   EXPECT_DOUBLE_EQ(problem.compute_ms(0, 6, problem.group(0, 2), 0), 9);
+
+  // With what it says of entries: 1 of the 4 that enter c entered b, too.
+  profile.layer_entry_bytes = {0, 0, 2, 0, 3, 0};
+  profile.stage_entry_bytes = {0, 1, 0, 3, 1, 5};
+  const Problem known(profile, cluster, options);
+  EXPECT_DOUBLE_EQ(known.flight_bytes(0, 6, one, 1), 2 + 3);
+  EXPECT_DOUBLE_EQ(known.flight_bytes(4, 6, one, 1), 4);
+  EXPECT_DOUBLE_EQ(known.flight_bytes(3, 6, one, 1), 3 + 3);
+  EXPECT_DOUBLE_EQ(known.flight_bytes(0, 6, one, 0), 210);
+}
+
+// A stage that recomputes is charged what it keeps itself, not what a cut somewhere behind it would.
+TEST(Problem, AFatCutInsideOfALayerIsNoMatterOfOtherStages) {
+  Profile profile;
+  profile.micro_batch_size = 1;
+  profile.c_ms = profile.w_bytes = std::vector<double>(6, 1);
+  profile.a_bytes = {1, 1, 1, 1000, 1, 0};
+  profile.stash_bytes = std::vector<double>(6, 10);
+  profile.layer = {"a", "b", "c", "d", "d", "e"};
+  Cluster cluster;
+  cluster.servers = {{1, 2, 100, 10, "gpu"}};
+  cluster.devices["gpu"].memory_gib = 1e-6;  // 1074 bytes
+  ProblemOptions options;
+  options.replicas = Replicas::kWhole;
+  options.micro_batches = 4;
+  options.variants = {{0, true}};
+  options.state_factor = 1;
+  const Problem problem(profile, cluster, options);
+  const DeviceGroup& one = problem.group(0, 1);
+  EXPECT_DOUBLE_EQ(problem.flight_bytes(0, 3, one), 2);
+  EXPECT_DOUBLE_EQ(problem.flight_bytes(0, 6, one), 4);
+  EXPECT_DOUBLE_EQ(problem.flight_bytes(4, 6, one), 1001);
+  for (const BalanceBy by : {BalanceBy::kCompute, BalanceBy::kMemory}) {
+    const std::optional<Plan> plan = balanced_on(problem, {1}, Schedule::kGpipe, by, 0.5);
+    ASSERT_TRUE(plan.has_value());
+    EXPECT_TRUE(feasible(problem, *plan)) << plan->cuts[0];
+    EXPECT_NE(plan->cuts[0], 4);
+  }
+  const std::optional<Plan> uniform = uniform_plan(problem, 2, Schedule::kGpipe);
+  ASSERT_TRUE(uniform.has_value());
+  EXPECT_EQ(uniform->cuts[0], 3);
 }
 
 TEST(Problem, ACopyOfASharedWeightCountsWhereItsFirstUseIsNot) {

@@ -47,7 +47,9 @@ TEST(Widths, NothingSplitIsTheProfileItself) {
   for (WidthPlan& plan : c.plans({2})) parts.push_back(std::move(plan.parts));
   ASSERT_EQ(parts.size(), 1u);
   std::fill(parts[0].op_share.begin(), parts[0].op_share.end(), 1);
+  std::fill(parts[0].inner_share.begin(), parts[0].inner_share.end(), 1);
   std::fill(parts[0].tensor_share.begin(), parts[0].tensor_share.end(), 1);
+  std::fill(parts[0].inner_copy_share.begin(), parts[0].inner_copy_share.end(), 0);
   std::fill(parts[0].copy_share.begin(), parts[0].copy_share.end(), 0);
   for (auto& collectives : parts[0].collectives) collectives.clear();
   const pipeline::Profile whole = c.profile(parts);
@@ -58,10 +60,26 @@ TEST(Widths, NothingSplitIsTheProfileItself) {
   EXPECT_EQ(same.frozen_bytes, whole.frozen_bytes);
   EXPECT_EQ(same.stash_bytes, whole.stash_bytes);
   EXPECT_EQ(same.workspace_bytes, whole.workspace_bytes);
+  EXPECT_EQ(same.layer_entry_bytes, whole.layer_entry_bytes);
+  EXPECT_EQ(same.stage_entry_bytes, whole.stage_entry_bytes);
   ASSERT_EQ(same.times.size(), whole.times.size());
   EXPECT_EQ(same.times[0].forward_ms, whole.times[0].forward_ms);
   EXPECT_EQ(same.times[0].backward_ms, whole.times[0].backward_ms);
   EXPECT_EQ(same.times[0].optimizer_ms, whole.times[0].optimizer_ms);
+}
+
+// What the turns of a loop over layers stack for the backward pass is held in parts, as it is without the loop.
+TEST(Widths, StacksOfALoopAreHeldInParts) {
+  const WidthsCase c("transformer_scan.hlo.gz");
+  std::vector<profile::WidthParts> parts;
+  for (WidthPlan& plan : c.plans({2, 8})) parts.push_back(std::move(plan.parts));
+  ASSERT_EQ(parts.size(), 2u);
+  const pipeline::Profile whole = c.profile(parts);
+  for (const int width : {2, 8}) {
+    const pipeline::Profile wide = profile_at(whole, width);
+    EXPECT_LT(sum(wide.stash_bytes), 1.3 * sum(whole.stash_bytes) / width) << width;
+    EXPECT_LT(sum(wide.layer_entry_bytes), 1.3 * sum(whole.layer_entry_bytes) / width) << width;
+  }
 }
 
 class OfFixtures : public ::testing::TestWithParam<const char*> {};
