@@ -29,8 +29,8 @@ struct PlanStage {
   std::string first_name, last_name;    // HLO names of these instructions; empty when the profile has none
   std::vector<LoopTurns> loop_turns;    // empty: it runs none, or the profile has no names
   std::string first_layer, last_layer;  // first and last layer that the stage computes; empty when unknown
-  int first_device = 0, devices = 0;  // in the order of the plan's own devices
-  std::vector<int> device_numbers;    // what those are called in the cluster; of version 3
+  int first_device = 0, devices = 0;    // in the order of the plan's own devices
+  std::vector<int> device_numbers;      // what those are called in the cluster; of version 3
   // From version 2 on. replicas * width = devices; a replica computes `samples` of every micro-batch.
   int replicas = 0, width = 1;
   double samples = 0;
