@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <set>
 
 #include "common/base/check.h"
 #include "common/base/error.h"
@@ -94,6 +95,7 @@ PlanStage read_stage(const Json& item, const std::string& where, int num_instruc
   read_part(reader, num_instructions, &stage);
   stage.first_device = reader.integer("first_device", 1, num_devices);
   stage.devices = reader.integer("devices", 1, num_devices);
+  for (int device = 0; device < stage.devices; ++device) stage.device_numbers.push_back(stage.first_device + device);
   read_group(reader, num_devices, &stage);
   stage.samples = reader.number_or_zero("samples");
   stage.in_flight = reader.integer_or("in_flight", 1, kMany, 0);
@@ -700,6 +702,7 @@ Structure read_parts_and_groups(const PlanObject& reader, const std::string& sou
                 "this version runs plans of one part for each group");
   }
   int in_front = 0;
+  std::set<int> seen;
   for (std::size_t s = 0; s < parts.size(); ++s) {
     const std::string number = std::to_string(s + 1);
     const PlanObject part(parts[s], source + ": part " + number), group(groups[s], source + ": group " + number);
@@ -710,6 +713,10 @@ Structure read_parts_and_groups(const PlanObject& reader, const std::string& sou
     read_part(part, document.num_instructions, &stage);
     read_devices(group, in_front, &stage);
     in_front += stage.devices;
+    for (const int device : stage.device_numbers) {
+      if (seen.insert(device).second) continue;
+      group.fail("devices: found " + std::to_string(device) + " a second time, expected every device in one group");
+    }
     read_group(group, document.num_devices, &stage);
     read_samples(group, &stage);
     document.stages.push_back(std::move(stage));

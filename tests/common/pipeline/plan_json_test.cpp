@@ -105,6 +105,18 @@ TEST(PlanJson, ReadsBackWhatItWrote) {
   EXPECT_EQ(to_json_text(again), text);
 }
 
+// The devices of groups may stand in any order, with others between them.
+TEST(PlanJson, ReadsDevicesInAnyOrder) {
+  Json json = Json::parse(to_json_text(small_document()));
+  std::swap(json["groups"][0]["devices"][0], json["groups"][0]["devices"][1]);
+  json["groups"][2]["devices"][6] = 31;
+  const PlanDocument document = parse_plan(json.dump(), "x.json");
+  EXPECT_EQ(document.stages[0].device_numbers, (std::vector<int>{2, 1, 3, 4}));
+  EXPECT_EQ(document.stages[2].device_numbers.back(), 31);
+  EXPECT_EQ(document.stages[2].first_device, 10);  // in the plan's own order
+  EXPECT_EQ(document.plan.device_cuts, (std::vector<int>{4, 9}));
+}
+
 // The document as version 2 had it: a stage was a part and its group, and lists said where stages end.
 Json as_version_2(Json json) {
   Json cuts = Json::array(), device_cuts = Json::array(), stages = Json::array();
@@ -251,8 +263,9 @@ TEST(PlanJson, WrongValuesAreNamed) {
               j["parts"] = std::move(one);
             }).find("a part for each group"),
             std::string::npos);
-  EXPECT_NE(of_group("devices", {5, 6, 7, 8, 9, 10}).find("stage 2: replicas times width"), std::string::npos);
-  EXPECT_NE(of_group("devices", {5, 7, 8, 9, 10}).find("group 2: devices: found 7 behind 5"), std::string::npos);
+  EXPECT_NE(of_group("devices", {5, 6, 7, 8, 9, 30}).find("stage 2: replicas times width"), std::string::npos);
+  EXPECT_NE(of_group("devices", {5, 7, 8, 9, 10}).find("group 3: devices: found 10 a second time"), std::string::npos);
+  EXPECT_NE(of_group("devices", {5, 7, 8, 8, 9}).find("group 2: devices: found 8 a second time"), std::string::npos);
   EXPECT_NE(of_group("devices", J::array()).find("group 2: devices: found none"), std::string::npos);
   EXPECT_NE(of_group("samples", {1, 2, 1, 1, 1}).find("group 2: samples: found replicas with"), std::string::npos);
   EXPECT_NE(of_group("samples", {1, 1}).find("one for each of the 5 replicas"), std::string::npos);

@@ -102,6 +102,7 @@ RandomModule random_module(Rng* rng) {
   }
   if (rng->below(2) == 0) {
     values.push_back({"free", draw_dims()});
+    if (values.back().dims.empty()) values.back().dims = {2};  // no scalar is an iota
     body += "  free = " + shape_text(values.back().dims) + " iota(), iota_dimension=0\n";
   }
   const int operators = 1 + static_cast<int>(rng->below(4));
