@@ -29,8 +29,8 @@ constexpr int kFewerTried = 32;
 // From a choice to better ones beside it; a step that gains less is the last.
 constexpr int kMostSteps = 16;
 constexpr double kWorthAStep = 1e-4;
-constexpr double kRounding = 1e-9;
-constexpr double kLeastTime = 1e-3;  // seconds, for a planner that comes when the time is over
+constexpr double kWorkRounding = 1e-9;  // of sums of work
+constexpr double kLeastTime = 1e-3;     // seconds, for a planner that comes when the time is over
 // For the bound of one split that comes to no end with kBoundUnits.
 constexpr std::int64_t kCloserUnits = 1'000'000'000;
 
@@ -430,7 +430,7 @@ void WidthPlanner::look_at_choices() {
 }
 
 double WidthPlanner::work_bound_ms(const StepSize& size) const {
-  return size.batch() * sample_ms_ / (size.devices > 0 ? size.devices : cluster_.num_devices()) * (1 - kRounding);
+  return size.batch() * sample_ms_ / (size.devices > 0 ? size.devices : cluster_.num_devices()) * (1 - kWorkRounding);
 }
 
 double WidthPlanner::least_sample_ms() const {
