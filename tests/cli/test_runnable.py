@@ -170,8 +170,10 @@ class Runnable(ProgramTest):
                      ("--replicas", "equal"), ("--bucket-mib", 1), ("--memory-reserve", 0), ("--state-factor", 8),
                      ("--value", "paper"), ("--schedule", "gpipe"), ("--zero", 1, "--stages", 2)):
             with self.subTest(made=made):
-                plan = self.plan(*common, "--micro-batches", 8, "--effort", "quick", *made)
-                path.write_text(json.dumps(plan))
+                result = run("automap-infer", *common, "--micro-batches", 8, "--effort", "quick", *made, "--json")
+                self.assertEqual(result.returncode, 0, result.stderr)
+                plan = listed(json.loads(result.stdout))
+                path.write_text(result.stdout)  # with the devices that it stands on
                 again = self.plan(*common, "--plan", path)
                 for key in ("simulated_step_ms", "step_ms"):
                     self.assertAlmostEqual(again[key], plan[key], delta=1e-9 * plan[key])
