@@ -28,10 +28,6 @@ constexpr double kLimitWorthSaying = 0.005;
 constexpr int kStackWorthSaying = 4;
 constexpr double kNoGap = 5e-7;
 
-std::string span_text(int first, int last) {
-  return first == last ? std::to_string(first) : std::to_string(first) + "-" + std::to_string(last);
-}
-
 // Signed change against this plan: "+1.2 %", "same".
 std::string change(double other_ms, double this_ms) {
   const double ratio = other_ms / this_ms - 1;
@@ -51,17 +47,6 @@ bool alike(const PlanDocument& document) {
                      [&](const PlanStage& s) { return s.capacity_bytes == capacity; });
 }
 
-// "1-4, 9": numbers that follow one another as their first and last.
-std::string numbers_text(const std::vector<int>& numbers) {
-  std::string text;
-  for (std::size_t first = 0, past = 0; first < numbers.size(); first = past) {
-    past = first + 1;
-    while (past < numbers.size() && numbers[past] == numbers[past - 1] + 1) ++past;
-    text += (first == 0 ? "" : ", ") + span_text(numbers[first], numbers[past - 1]);
-  }
-  return text;
-}
-
 std::string devices_text(const PlanStage& stage, const Problem& problem) {
   const int last_device = stage.first_device + stage.devices - 1;
   // Of any width: a replica of any stands in one server.
@@ -73,8 +58,7 @@ std::string devices_text(const PlanStage& stage, const Problem& problem) {
   }
   return std::to_string(stage.devices) +
          (stage.width > 1 ? ": " + std::to_string(stage.replicas) + " x " + std::to_string(stage.width) : "") + " (" +
-         numbers_text(stage.device_numbers) + ", server" + (servers.size() == 1 ? " " : "s ") + numbers_text(servers) +
-         ")";
+         spans_text(stage.device_numbers) + ", server" + (servers.size() == 1 ? " " : "s ") + spans_text(servers) + ")";
 }
 
 std::string or_dash(double ms) {

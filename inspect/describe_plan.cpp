@@ -65,9 +65,8 @@ Description describe_plan(Description out, const std::string& text, const std::s
   for (const pipeline::PlanStage& s : p.stages) {
     table.add_row({std::to_string(++number), shorten(s.first_layer, 28), shorten(s.last_layer, 28),
                    std::to_string(s.first_instruction) + "-" + std::to_string(s.last_instruction),
-                   std::to_string(s.first_device) + "-" + std::to_string(s.first_device + s.devices - 1),
-                   format_ms(s.compute_ms), format_ms(s.transfer_ms), format_ms(s.allreduce_ms),
-                   format_bytes(s.memory_bytes)});
+                   spans_text(s.device_numbers), format_ms(s.compute_ms), format_ms(s.transfer_ms),
+                   format_ms(s.allreduce_ms), format_bytes(s.memory_bytes)});
   }
   out.text = title(source, "pipeline plan with " + count_of(p.plan.num_stages(), "stage")) + facts.render() + "\n" +
              table.render("  ");

@@ -104,6 +104,20 @@ std::string shorten(const std::string& text, int width) {
   return out;
 }
 
+std::string span_text(int first, int last) {
+  return first == last ? std::to_string(first) : std::to_string(first) + "-" + std::to_string(last);
+}
+
+std::string spans_text(const std::vector<int>& numbers) {
+  std::string text;
+  for (std::size_t first = 0, past = 0; first < numbers.size(); first = past) {
+    past = first + 1;
+    while (past < numbers.size() && numbers[past] == numbers[past - 1] + 1) ++past;
+    text += (first == 0 ? "" : ", ") + span_text(numbers[first], numbers[past - 1]);
+  }
+  return text;
+}
+
 TextTable::TextTable(std::vector<Column> columns) : columns_(std::move(columns)) {
   for (Column& column : columns_) column.title = printable(column.title);
 }

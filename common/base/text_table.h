@@ -28,6 +28,10 @@ int display_width(const std::string& text);
 // characters nor escapes.
 std::string shorten(const std::string& text, int width);
 
+// "1-4", or "3" where it is one; and of several numbers "1-4, 9": those that follow one another as first and last.
+std::string span_text(int first, int last);
+std::string spans_text(const std::vector<int>& numbers);
+
 // A table with a header row and aligned columns:
 //   TextTable t({{"stage"}, {"layer", Align::kLeft}});  t.add_row({"1", "h/0"});  t.render();
 class TextTable {

@@ -263,6 +263,18 @@ class Inspect(unittest.TestCase):
             self.assertIn(word, out)
         self.assertIn("contradicts", self.error(self.file("bad.json", json.dumps({**PLAN, "cuts": [5]}))))
 
+    def test_devices_of_a_plan_are_those_of_the_cluster(self):
+        path = Path(self.folder.name) / "plan.json"
+        done = subprocess.run([PROGRAM.parent / "automap-infer", self.file("p.csv", CSV), "--cluster", "config-a", "--batch", "16",
+                               "-o", path, "--quiet"], capture_output=True, timeout=600, cwd=SOURCE)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        plan = json.loads(path.read_text())
+        self.assertNotIn("101-", run(path).stdout.decode())
+        for group in plan["groups"]:
+            group["devices"] = [device + 100 for device in group["devices"]]
+        path.write_text(json.dumps(plan))
+        self.assertIn("101-", run(path).stdout.decode())
+
     def test_devices(self):
         d = self.document(self.file("d.json", json.dumps({
             "schema": "automap.device/1", "name": "mine", "peak_tflops": {"f32": 10}, "memory_gbytes_per_s": 500,

@@ -71,5 +71,12 @@ TEST(Format, Plural) {
   EXPECT_EQ(plural(2, "box"), "2 boxes");
 }
 
+TEST(SpansText, JoinsNumbersThatFollowOneAnother) {
+  EXPECT_EQ(span_text(3, 3), "3");
+  EXPECT_EQ(spans_text({}), "");
+  EXPECT_EQ(spans_text({1, 2, 3, 4, 9}), "1-4, 9");
+  EXPECT_EQ(spans_text({9, 10, 1, 3, 2}), "9-10, 1, 3, 2");
+}
+
 }  // namespace
 }  // namespace automap
