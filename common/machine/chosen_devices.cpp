@@ -26,24 +26,22 @@ std::vector<Server> servers_of(const Cluster& cluster) {
   return out;
 }
 
+bool are_alike(const ServerGroup& a, const ServerGroup& b) {
+  return a.devices == b.devices && a.device == b.device && a.intra_gbytes_per_s == b.intra_gbytes_per_s &&
+         a.inter_gbytes_per_s == b.inter_gbytes_per_s && a.links == b.links;
+}
+
 // A server of so many devices behind those that `part` has already.
 void add_server(const Server& server, int devices, Cluster* part) {
   part->server_numbers.push_back(server.number);
-  if (!part->servers.empty()) {
-    ServerGroup& last = part->servers.back();
-    // Groups of the same file entry are alike but for how many devices were taken.
-    const bool same = last.devices == devices && last.device == server.group->device &&
-                      last.intra_gbytes_per_s == server.group->intra_gbytes_per_s &&
-                      last.inter_gbytes_per_s == server.group->inter_gbytes_per_s && last.links == server.group->links;
-    if (same) {
-      ++last.count;
-      return;
-    }
-  }
   ServerGroup one = *server.group;
   one.count = 1;
   one.devices = devices;
-  part->servers.push_back(std::move(one));
+  if (!part->servers.empty() && are_alike(part->servers.back(), one)) {
+    ++part->servers.back().count;
+  } else {
+    part->servers.push_back(std::move(one));
+  }
 }
 
 Cluster nothing_of(const Cluster& cluster) {
@@ -145,16 +143,8 @@ std::vector<int> alike_servers(const Cluster& cluster) {
   std::vector<int> first;
   const std::vector<Server> servers = servers_of(cluster);
   for (std::size_t s = 0; s < servers.size(); ++s) {
-    const ServerGroup& own = *servers[s].group;
     std::size_t f = 0;
-    for (; f < s; ++f) {
-      const ServerGroup& other = *servers[f].group;
-      if (&other == &own || (other.devices == own.devices && other.device == own.device &&
-                             other.intra_gbytes_per_s == own.intra_gbytes_per_s &&
-                             other.inter_gbytes_per_s == own.inter_gbytes_per_s && other.links == own.links)) {
-        break;
-      }
-    }
+    while (f < s && servers[f].group != servers[s].group && !are_alike(*servers[f].group, *servers[s].group)) ++f;
     first.push_back(static_cast<int>(f));
   }
   return first;

@@ -5,6 +5,7 @@
 
 #include "common/base/numbers.h"
 #include "common/base/text_table.h"
+#include "common/machine/chosen_devices.h"
 #include "common/pipeline/cost.h"
 
 namespace automap::planners {
@@ -23,20 +24,18 @@ void keep_fullest(double bytes, double capacity_bytes, Candidate* one) {
   one->capacity_bytes = capacity_bytes;
 }
 
+// All devices of a problem, as if one stage had them.
+PlacedStage all_of(const Problem& problem) {
+  return {&problem, 0, 0, 0, problem.num_devices(), 0, {}};
+}
+
 StepSize split_of(const Problem& problem) {
   StepSize size;
   size.samples = problem.micro_batch_samples();
   size.micro_batches = problem.micro_batches();
   size.devices = problem.num_devices();
   size.width = problem.options().width;
-  for (int d = 0; d < size.devices; ++d) {
-    for (int of_replica = 0; of_replica < size.width; ++of_replica) {
-      size.on.push_back(problem.device_number(d) + of_replica);
-    }
-  }
-  const bool first_ones =
-      size.on.back() + 1 == static_cast<int>(size.on.size()) && std::is_sorted(size.on.begin(), size.on.end());
-  if (first_ones) size.on.clear();
+  size.on = all_of(problem).device_numbers();
   return size;
 }
 
@@ -100,8 +99,7 @@ int Candidate::num_devices() const {
 }
 
 std::vector<int> Candidate::devices() const {
-  if (!even) return placed.device_numbers();
-  return pipeline::PlacedStage{problem.get(), 0, 0, 0, problem->num_devices(), 0, {}}.device_numbers();
+  return even ? all_of(*problem).device_numbers() : placed.device_numbers();
 }
 
 int Candidate::width() const {
@@ -227,6 +225,8 @@ std::optional<Candidate> as_asked(const Question& question, const Candidate& one
   options.allow_idle_stages = question.options.allow_idle_stages;
   StepSize size = one.size;
   size.group_size = 0;
+  const machine::Cluster replicas = machine::replicas_of(question.cluster, size.width);
+  put_on(replicas, one.devices(), &size);
   std::shared_ptr<const Problem> problem = problem_of(question, size, options);
   if (!feasible(*problem, plan)) return no(infeasible_reason(place(*problem, plan)));
   Candidate own = one;
@@ -234,9 +234,7 @@ std::optional<Candidate> as_asked(const Question& question, const Candidate& one
   own.plan = std::move(plan);
   own.placed = place(*own.problem, own.plan);
   own.size = size;
-  const bool all =
-      size.on.empty() && size.devices == replicas_of(question.cluster, {0, 0, 0, 0, size.width}).num_devices();
-  if (all) own.size.devices = 0;
+  if (size.on.empty() && size.devices * size.width == question.cluster.num_devices()) own.size.devices = 0;
   own.size.group_size = step.equal_replicas ? first.d1 - first.d0 : 0;
   return own;
 }

@@ -199,10 +199,9 @@ Candidate of_schedule(const KindTurn& turn, const EvenSchedule& schedule, const 
   std::shared_ptr<const pipeline::Problem> problem = std::move(best->problem);
   if (!ends.empty()) {
     for (int& cut : best->plan.cuts) cut = ends[at(cut - 1)];
-    problem = std::make_unique<pipeline::Problem>(
-        problem->options().width == 1 ? turn.question.profile()
-                                      : profile_at(turn.question.profile(), problem->options().width),
-        machine::replicas_of(turn.question.cluster, problem->options().width), problem->options());
+    const pipeline::ProblemOptions options = problem->options();
+    const StepSize size{problem->micro_batch_samples(), options.micro_batches, 0, options.group_size, options.width};
+    problem = problem_of(turn.question, size, options);
     if (!even_feasible(*problem, best->plan)) return no_candidate(name, why_none);
   }
   return candidate_of(name, std::move(problem), best->plan);

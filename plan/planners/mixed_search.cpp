@@ -4,7 +4,6 @@
 #include <cmath>
 #include <functional>
 #include <map>
-#include <numeric>
 #include <utility>
 
 #include "common/base/error.h"
@@ -31,8 +30,7 @@ constexpr int kMostAssigned = 4;
 constexpr int kMostWays = 32;
 // Of the starts the best so many are improved.
 constexpr std::size_t kMostStarts = 4;
-// Devices whose every division among stages is tried as a start, and stages of those.
-constexpr int kMostDivided = 8;
+// Of few devices (kMostDevicesListed) every division among so many stages is tried as a start.
 constexpr int kMostStagesDivided = 3;
 
 class MixedSearch {
@@ -42,7 +40,7 @@ class MixedSearch {
   // Starts of up to so many stages on every division of few devices, of any widths and equal variants: the best of all.
   void start_from_every_division(int first_stages, int most_stages) {
     const int devices = problem_.num_devices();
-    if (devices > kMostDivided) return;
+    if (devices > kMostDevicesListed) return;
     const int most = std::min({most_stages, kMostStagesDivided, devices, problem_.num_instructions()});
     for (int stages = std::max(2, first_stages); stages <= most; ++stages) {
       MixedPlan start;
@@ -306,9 +304,7 @@ std::vector<Place> places(const Question& question, const Candidate& found, cons
   std::vector<std::vector<int>> choices = {found.devices()};
   for (const DeviceChoice& choice : all_choices(cluster, 1)) {
     std::vector<int> devices = machine::devices_of(cluster, choice);
-    if (devices.size() > 1 && static_cast<int>(devices.size()) <= kMostDivided && devices != choices.front()) {
-      choices.push_back(std::move(devices));
-    }
+    if (devices.size() > 1 && devices != choices.front()) choices.push_back(std::move(devices));
   }
   std::map<double, int> splits = {{found.size.samples, found.size.micro_batches}};
   for (const StepSize& size : bounds.considered) splits[size.samples] = size.micro_batches;
@@ -319,7 +315,7 @@ std::vector<Place> places(const Question& question, const Candidate& found, cons
     for (const auto& [samples, micro_batches] : splits) {
       const double factor = samples / found.size.samples;
       const bool near = c == 0 && (factor == 1 || factor == 2 || factor == 0.5);
-      if (near || static_cast<int>(choices[c].size()) <= kMostDivided) {
+      if (near || static_cast<int>(choices[c].size()) <= kMostDevicesListed) {
         out.push_back({choices[c], samples, micro_batches, bound_ms, near});
       }
     }
@@ -330,16 +326,23 @@ std::vector<Place> places(const Question& question, const Candidate& found, cons
   return out;
 }
 
-// What no plan of the problem is below, whatever its widths; 0 where it is not known.
-double simple_bound_ms(const MixedProblem& problem, const Question& question, const machine::Cluster& used,
-                       const PlanRequest& request) {
+int stages_asked(const PlanRequest& request) {
+  return request.stages > 0 ? request.stages : request.max_stages;
+}
+
+int last_stages(const PlanRequest& request, const pipeline::Problem& problem) {
+  return std::min({stages_asked(request), problem.num_devices(), problem.num_instructions()});
+}
+
+// What no plan of several stages is below, whatever their widths.
+double simple_bound_ms(const MixedProblem& problem, const Question& question, const machine::Cluster& used) {
   const auto relaxed = pipeline::any_width_problem(problem, question.profile(), used);
-  const int most = std::min(
-      {request.stages > 0 ? request.stages : request.max_stages, relaxed->num_devices(), relaxed->num_instructions()});
+  const int most = last_stages(question.request, *relaxed);
   const std::vector<double> bounds = simple_lower_bounds_ms(*relaxed, pipeline::Schedule::kAdaptive, most);
   double least = kInfinity;
-  for (int stages = std::max(2, request.stages); stages <= most; ++stages)
+  for (int stages = std::max(2, question.request.stages); stages <= most; ++stages) {
     least = std::min(least, bounds[at(stages - 1)]);
+  }
   return least;
 }
 
@@ -373,9 +376,9 @@ std::optional<MixedChoice> best_mixed(const Question& question, const Candidate&
       if (e.kind() != ErrorKind::kUsage) throw;  // more samples than there are times for
       continue;
     }
-    if (!place.near && simple_bound_ms(*problem, question, used, request) >= best_ms) continue;
+    if (!place.near && simple_bound_ms(*problem, question, used) >= best_ms) continue;
     MixedSearch search(*problem, time);
-    search.start_from_every_division(request.stages, request.stages > 0 ? request.stages : request.max_stages);
+    search.start_from_every_division(request.stages, stages_asked(request));
     const std::optional<MixedPlan> start = place.near ? start_of(found, request, used.num_devices()) : std::nullopt;
     if (start) search.run(*start);
     search.improve_starts();
@@ -401,13 +404,7 @@ std::map<std::pair<std::vector<int>, double>, int> splits_bounded(const Candidat
                                                                   const machine::Cluster& cluster) {
   std::map<std::pair<std::vector<int>, double>, int> splits;
   const auto add = [&](const StepSize& size) {
-    std::vector<int> devices = size.on;
-    if (devices.empty()) {
-      devices.resize(
-          at(size.devices > 0 ? std::min(size.devices * size.width, cluster.num_devices()) : cluster.num_devices()));
-      std::iota(devices.begin(), devices.end(), 0);
-    }
-    splits[{std::move(devices), size.samples}] = size.micro_batches;
+    splits[{devices_of(cluster, size), size.samples}] = size.micro_batches;
   };
   add(found.size);
   for (const StepSize& size : bounds.considered) add(size);
@@ -451,8 +448,7 @@ pipeline::LowerBound any_width_bound(const Question& question, const Candidate& 
       continue;
     }
     const int first = std::max(known ? 2 : 1, request.stages);
-    const int last = std::min({request.stages > 0 ? request.stages : request.max_stages, relaxed->num_devices(),
-                               relaxed->num_instructions()});
+    const int last = last_stages(request, *relaxed);
     if (first > last) continue;
     Work work(whole, std::min(kBoundUnits, request.effort.units));
     pipeline::LowerBound bound =

@@ -422,8 +422,9 @@ ScoredPlan score_layout(const Layout& layout, const Question& question) {
         "dp=" + std::to_string(std::min(layout.dp, there / stages)) + ",pp=" + std::to_string(stages) + " would do");
   }
   const int devices = static_cast<int>(wanted);
-  const int replicas =
-      replicas_at(profile, cluster, layout.tp, "--layout " + layout.text(), ErrorKind::kUsage).replicas.num_devices();
+  const std::string source = "--layout " + layout.text();
+  const AtWidth at = replicas_at(profile, cluster, layout.tp, source, ErrorKind::kUsage);
+  const int replicas = at.replicas.num_devices();
   if (layout.dp * layout.pp > replicas) {
     refuse_layout("--layout: dp=" + std::to_string(layout.dp) + " times pp=" + std::to_string(layout.pp) + " are " +
                       std::to_string(layout.dp * layout.pp) + " replicas of " + std::to_string(layout.tp) +
@@ -477,8 +478,6 @@ ScoredPlan score_layout(const Layout& layout, const Question& question) {
   options.group_size = layout.dp;
   options.allow_idle_stages = true;
   options.width = layout.tp;
-  const std::string source = "--layout " + layout.text();
-  const AtWidth at = replicas_at(profile, cluster, layout.tp, source, ErrorKind::kUsage);
   return score_plan(at.profile, machine::first_devices(at.replicas, devices / layout.tp), options,
                     plan_of(layout, profile), source);
 }

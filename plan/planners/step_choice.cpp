@@ -33,7 +33,7 @@ StepSize split_alone(const StepSize& size) {
 // Devices that replicas of a width leave over are not planned for: not all then.
 void count_devices(const machine::Cluster& cluster, StepSize* size) {
   if (size->devices > 0) return;
-  const int devices = devices_of(cluster, *size);
+  const auto devices = static_cast<int>(devices_of(cluster, *size).size());
   if (devices < cluster.num_devices()) size->devices = devices / size->width;
 }
 

@@ -101,9 +101,22 @@ machine::Cluster replicas_of(const machine::Cluster& cluster, const StepSize& si
   return size.devices > 0 ? machine::first_devices(replicas, size.devices) : replicas;
 }
 
-int devices_of(const machine::Cluster& cluster, const StepSize& size) {
-  if (size.devices > 0) return size.devices * size.width;
-  return replicas_of(cluster, size).num_devices() * size.width;
+std::vector<int> devices_of(const machine::Cluster& cluster, const StepSize& size) {
+  const Cluster replicas = replicas_of(cluster, size);
+  std::vector<int> devices;
+  for (int r = 0; r < replicas.num_devices(); ++r) {
+    for (int d = 0; d < size.width; ++d) devices.push_back(machine::device_number(replicas, r) + d);
+  }
+  return devices;
+}
+
+void put_on(const machine::Cluster& replicas, std::vector<int> devices, StepSize* size) {
+  size->devices = static_cast<int>(devices.size()) / size->width;
+  bool first_ones = true;
+  for (int r = 0; r < size->devices && first_ones; ++r) {
+    first_ones = machine::device_number(replicas, r) == devices[static_cast<std::size_t>(r * size->width)];
+  }
+  size->on = first_ones ? std::vector<int>() : std::move(devices);
 }
 
 std::vector<std::int64_t> divisors(std::int64_t number) {

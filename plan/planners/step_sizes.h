@@ -43,8 +43,11 @@ struct StepSize {
 
 // What a split stands on: its devices of `cluster`, those of a replica taken for one.
 machine::Cluster replicas_of(const machine::Cluster& cluster, const StepSize& size);
-// How many single devices those are.
-int devices_of(const machine::Cluster& cluster, const StepSize& size);
+// The single devices of those, 0-based, in order.
+std::vector<int> devices_of(const machine::Cluster& cluster, const StepSize& size);
+// Puts a split on these single devices, replica by replica. `replicas`: all that the cluster has of the split's width.
+// Where they are the first of those their number says it, so that a place is written in one way.
+void put_on(const machine::Cluster& replicas, std::vector<int> devices, StepSize* size);
 
 // The splits that the request leaves, the profile's own micro-batch first, then those nearest to it. With fractional
 // replicas the micro-batch is the profile's unless it is given. Throws Error(kUsage) naming what would do when the

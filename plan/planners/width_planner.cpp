@@ -347,39 +347,17 @@ std::vector<StepSize> WidthPlanner::splits() const {
   return out;
 }
 
-DeviceChoice WidthPlanner::choice_of(const StepSize& size) const {
-  std::vector<int> devices = size.on;
-  const int replicas = size.devices > 0 ? size.devices : cluster_.num_devices();
-  for (int r = 0; size.on.empty() && r < replicas; ++r) {
-    for (int d = 0; d < options_.width; ++d) devices.push_back(machine::device_number(cluster_, r) + d);
-  }
-  return planners::choice_of(whole_, devices);
-}
-
 std::vector<StepSize> WidthPlanner::on_choice(const StepSize& split, const DeviceChoice& choice) const {
   StepSize size = split;
-  size.on = machine::devices_of(whole_, choice);
-  size.devices = static_cast<int>(size.on.size()) / options_.width;
-  bool first_ones = true;
-  for (int r = 0; r < size.devices && first_ones; ++r) {
-    first_ones = machine::device_number(cluster_, r) == size.on[at(r * options_.width)];
+  put_on(cluster_, machine::devices_of(whole_, choice), &size);
+  if (size.on.empty() && size.devices == cluster_.num_devices()) size.devices = 0;
+  if (lone_replicas_) {
+    const int stages = size.devices > 0 ? size.devices : cluster_.num_devices();
+    if (request_.stages > 0 ? stages != request_.stages : stages > request_.max_stages) return {};
+    size.group_size = 1;
+    return {size};
   }
-  if (first_ones) {
-    size.on.clear();
-    if (size.devices == cluster_.num_devices()) size.devices = 0;
-  }
-  std::vector<StepSize> out;
-  const int devices = size.devices > 0 ? size.devices : cluster_.num_devices();
-  for (int group = devices; group >= 1; --group) {
-    if (!equal_replicas_ && !lone_replicas_) return {size};
-    if (lone_replicas_) group = 1;
-    const int stages = devices / group;
-    if (devices % group != 0 || std::fmod(size.samples, group) != 0) continue;
-    if (request_.stages > 0 ? stages != request_.stages : stages > request_.max_stages) continue;
-    out.push_back(size);
-    out.back().group_size = group;
-  }
-  return out;
+  return equal_replicas_ ? in_equal_groups(size) : std::vector<StepSize>{size};
 }
 
 bool WidthPlanner::look_at(const std::vector<DeviceChoice>& choices, const std::vector<StepSize>& splits) {
@@ -425,7 +403,8 @@ void WidthPlanner::look_at_choices() {
       const double factor = split.samples / best->size.samples;
       if (factor >= 0.5 && factor <= 2) near.push_back(split);
     }
-    if (!look_at(choices_beside(whole_, options_.width, choice_of(best->size)), near)) return;
+    const DeviceChoice choice = choice_of(whole_, devices_of(whole_, best->size));
+    if (!look_at(choices_beside(whole_, options_.width, choice), near)) return;
   }
 }
 
@@ -498,17 +477,24 @@ std::string WidthPlanner::why_fewer(const StepSize& chosen) const {
              : "no plan on more of them was found to be shorter";
 }
 
+std::vector<StepSize> WidthPlanner::in_equal_groups(const StepSize& size) const {
+  std::vector<StepSize> equal;
+  const int devices = size.devices > 0 ? size.devices : cluster_.num_devices();
+  for (int group = devices; group >= 1; --group) {
+    const int stages = devices / group;
+    if (devices % group != 0 || std::fmod(size.samples, group) != 0) continue;
+    if (request_.stages > 0 ? stages != request_.stages : stages > request_.max_stages) continue;
+    equal.push_back(size);
+    equal.back().group_size = group;
+  }
+  return equal;
+}
+
 void WidthPlanner::make_equal(std::vector<StepSize>& sizes) const {
   std::vector<StepSize> equal;
   for (const StepSize& size : sizes) {
-    const int devices = size.devices > 0 ? size.devices : cluster_.num_devices();
-    for (int group = devices; group >= 1; --group) {
-      const int stages = devices / group;
-      if (devices % group != 0 || std::fmod(size.samples, group) != 0) continue;
-      if (request_.stages > 0 ? stages != request_.stages : stages > request_.max_stages) continue;
-      equal.push_back(size);
-      equal.back().group_size = group;
-    }
+    const std::vector<StepSize> groups = in_equal_groups(size);
+    equal.insert(equal.end(), groups.begin(), groups.end());
   }
   if (equal.empty()) {
     throw Error(ErrorKind::kUsage,

@@ -90,7 +90,6 @@ class WidthPlanner {
   void look_at_choices();
   // A split on a choice, as the splits looked at are written: in groups where stages are to be equal, or lone.
   std::vector<StepSize> on_choice(const StepSize& split, const DeviceChoice& choice) const;
-  DeviceChoice choice_of(const StepSize& size) const;
   // Those of the choices' splits that have hope and were not considered yet get a look. Whether one is the best.
   bool look_at(const std::vector<DeviceChoice>& choices, const std::vector<StepSize>& splits);
   // The splits of the batch that were considered, whatever their devices.
@@ -110,6 +109,7 @@ class WidthPlanner {
 
   // Every split with every number of devices per stage that divides the devices and the samples.
   void make_equal(std::vector<StepSize>& sizes) const;
+  std::vector<StepSize> in_equal_groups(const StepSize& size) const;
 
   // Every split on as many devices as there may be stages.
   void make_lone(std::vector<StepSize>& sizes) const;

@@ -152,6 +152,29 @@ TEST(StepChoice, NoPlannersBoundIsAboveAnothersPlan) {
   EXPECT_GT(tight, 0);
 }
 
+// Replicas of four leave a device of each server of five over, and what a split stands on is written in one way.
+TEST(StepChoice, SplitsStandOnDevicesOfTheCluster) {
+  machine::Cluster cluster;
+  cluster.servers = {{2, 5, 100, 10, "gpu"}};
+  cluster.devices["gpu"].memory_gib = 16;
+  const machine::Cluster fours = machine::replicas_of(cluster, 4);
+  StepSize size;
+  size.width = 4;
+  const std::vector<int> all = {0, 1, 2, 3, 5, 6, 7, 8};
+  EXPECT_EQ(devices_of(cluster, size), all);
+  put_on(fours, all, &size);
+  EXPECT_EQ(size.devices, 2);
+  EXPECT_TRUE(size.on.empty());
+  EXPECT_EQ(devices_of(cluster, size), all);
+  put_on(fours, {0, 1, 2, 3}, &size);
+  EXPECT_EQ(size.devices, 1);
+  EXPECT_TRUE(size.on.empty());
+  const std::vector<int> second = {5, 6, 7, 8};
+  put_on(fours, second, &size);
+  EXPECT_EQ(size.on, second);
+  EXPECT_EQ(devices_of(cluster, size), second);
+}
+
 // What bounds are said to be about was looked at with every width that can use as many devices.
 TEST(StepChoice, NumbersOfDevicesThatEveryWidthConsidered) {
   Bounds bounds;
