@@ -59,6 +59,12 @@ void require_whole_model(const graph::Graph& graph, const std::string& source, b
       "*.before_optimizations.txt of --xla_dump_to (docs/getting-hlo.md); --as-is takes this one part");
 }
 
+hlo::HloModule load_whole_model(const std::string& path, const std::string& hint, bool as_is) {
+  hlo::HloModule module = load_model(path, hint);
+  require_whole_model(module.graph, input_name(path), as_is);
+  return module;
+}
+
 machine::DeviceModel reference_device(const std::string& asked, const machine::Cluster& cluster) {
   if (!asked.empty()) return machine::load_device(asked);
   for (const machine::ServerGroup& servers : cluster.servers) {

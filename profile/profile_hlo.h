@@ -20,6 +20,8 @@ hlo::HloModule load_model(const std::string& path, const std::string& hint);
 // Throws Error(kData) for what XLA's partitioner has left (graph/partitioned.h): one device's part is no model to plan.
 // With `as_is` it is planned as it stands, and a warning says so.
 void require_whole_model(const graph::Graph& graph, const std::string& source, bool as_is);
+// Both: a model to plan.
+hlo::HloModule load_whole_model(const std::string& path, const std::string& hint, bool as_is);
 
 // The device that the times of a model on `cluster` are for: what the user names, else the cluster's first device of
 // relative speed 1, by the figures of the cluster when the table does not know it.

@@ -352,9 +352,9 @@ class Profiler {
           columns.collective_ms.back()[index(charge.position)] += charge.ms;
       }
       out_.profile.widths.push_back(std::move(columns));
-      const StepPositions at(step_, order_, &options_.widths[w].tensor_share);
       for (LayerLoop& loop : layer_loops_) {
-        loop.carried_at_widths.push_back(carried_bytes(order_.order[index(loop.position)], loop.turns, at));
+        loop.carried_at_widths.push_back(
+            carried_bytes(order_.order[index(loop.position)], loop.turns, &options_.widths[w].tensor_share));
       }
     }
   }
@@ -416,7 +416,8 @@ class Profiler {
   // --- Loops ---
 
   // Activations that a loop's turns hand on, each with another value: not what each puts on a stack of all turns.
-  double carried_bytes(NodeId loop, std::int64_t turns, const StepPositions& at) const {
+  // `share`: by node, what of its bytes counts; null: all.
+  double carried_bytes(NodeId loop, std::int64_t turns, const std::vector<double>* share) const {
     const graph::Instruction& instruction = graph_.instruction(flow_->node(loop).instruction);
     const graph::Shape& state = graph_.shape(instruction.shape);
     const auto called = graph_.called(flow_->node(loop).instruction);
@@ -433,7 +434,8 @@ class Profiler {
         const bool as_it_came = made.opcode == Opcode::kGetTupleElement && made.number == static_cast<std::int64_t>(i);
         const bool stack = !shape.dims.empty() && shape.dims[0] == turns;
         if (shape.is_array() && !shape.dims.empty() && !as_it_came && !stack) {
-          bytes += static_cast<double>(shape.bytes) * at.share(result_of(loop, i));
+          const double held = share == nullptr ? 1 : (*share)[static_cast<std::size_t>(result_of(loop, i))];
+          bytes += static_cast<double>(shape.bytes) * held;
         }
       }
     }
@@ -498,7 +500,7 @@ class Profiler {
       LayerLoop turns;
       turns.position = position;
       turns.turns = loop.turns;
-      turns.carried_bytes = carried_bytes(id, loop.turns, *at_);
+      turns.carried_bytes = carried_bytes(id, loop.turns, nullptr);
       over_layers.emplace(position, std::move(turns));
     }
     if (found.empty()) return;

@@ -188,8 +188,7 @@ LoadedModel load_sharding_model(const ModelOptions& options, int shards) {
     model.variables = out.variables.get();
   }
   out.module = std::make_unique<hlo::HloModule>(
-      profile::load_model(options.path, "automap-search needs the model itself, as HLO"));
-  profile::require_whole_model(out.module->graph, out.source, options.as_is);
+      profile::load_whole_model(options.path, "automap-search needs the model itself, as HLO", options.as_is));
   out.name = profile::model_name(out.source, std::string(out.module->graph.name()));
   out.model = std::make_unique<sharding::ShardingModel>(sharding::ShardingModel::build(out.module->graph, model));
   return out;
@@ -202,8 +201,7 @@ LoadedStep load_training_step(const ModelOptions& options) {
   // Before the model, which may be large.
   if (!options.variables.empty()) variables = graph::load_variable_list(options.variables);
   out.module = std::make_unique<hlo::HloModule>(
-      profile::load_model(options.path, "automap-search needs the model itself, as HLO"));
-  profile::require_whole_model(out.module->graph, out.source, options.as_is);
+      profile::load_whole_model(options.path, "automap-search needs the model itself, as HLO", options.as_is));
   out.name = profile::model_name(out.source, std::string(out.module->graph.name()));
   graph::TrainingStepOptions step_options;
   if (!options.variables.empty()) step_options.variables = &variables;

@@ -7,6 +7,7 @@
 #include "common/base/error.h"
 #include "common/base/printable.h"
 #include "common/graph/graph_builder_internal.h"
+#include "common/graph/text_scanner.h"
 
 namespace automap::graph {
 namespace {
@@ -20,37 +21,15 @@ using internal::quoted;
   throw Error(ErrorKind::kData, message);
 }
 
-// A cursor over one attribute's text. Blanks between tokens are skipped.
-class Cursor {
+// A cursor over one attribute's text that says what is wrong with it.
+class Cursor : public internal::TextScanner {
  public:
-  Cursor(std::string_view text, const AttributeSite& site) : text_(text), site_(site) {}
+  Cursor(std::string_view text, const AttributeSite& site) : TextScanner(text), site_(site) {}
 
-  void skip_blanks() {
-    while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_])) != 0) ++at_;
-  }
-  bool at_end() {
-    skip_blanks();
-    return at_ == text_.size();
-  }
-  bool peek(char c) {
-    skip_blanks();
-    return at_ < text_.size() && text_[at_] == c;
-  }
   // No blank allowed before it: the separators inside "3x3" and "0_1".
   bool take_adjacent(char c) {
     if (at_ == text_.size() || text_[at_] != c) return false;
     ++at_;
-    return true;
-  }
-  bool take(char c) {
-    if (!peek(c)) return false;
-    ++at_;
-    return true;
-  }
-  bool take(std::string_view word) {
-    skip_blanks();
-    if (text_.substr(at_, word.size()) != word) return false;
-    at_ += word.size();
     return true;
   }
   void expect(char c) {
@@ -80,14 +59,6 @@ class Cursor {
     const auto magnitude = static_cast<std::int64_t>(value);
     return negative ? -magnitude : magnitude;
   }
-  std::string_view word() {
-    skip_blanks();
-    const std::size_t start = at_;
-    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) != 0 || text_[at_] == '_')) {
-      ++at_;
-    }
-    return text_.substr(start, at_ - start);
-  }
   // The text of a '...' or "..." string without its quotes; no escapes (axis names have none).
   std::string_view quoted_name() {
     skip_blanks();
@@ -104,9 +75,7 @@ class Cursor {
   }
 
  private:
-  std::string_view text_;
   AttributeSite site_;
-  std::size_t at_ = 0;
 };
 
 std::vector<std::int64_t> braced_int_list(Cursor& cursor, const AttributeSite& site, char open, char close) {

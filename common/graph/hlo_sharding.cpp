@@ -1,8 +1,9 @@
 #include "common/graph/hlo_sharding.h"
 
 #include <algorithm>
-#include <cctype>
 #include <set>
+
+#include "common/graph/text_scanner.h"
 
 namespace automap::graph {
 namespace {
@@ -10,50 +11,23 @@ namespace {
 constexpr int kMaxNesting = 8;
 constexpr std::int64_t kMostDevices = std::int64_t{1} << 31;
 
-class Reader {
+class Reader : internal::TextScanner {
  public:
-  explicit Reader(std::string_view text) : text_(text) {}
+  explicit Reader(std::string_view text) : TextScanner(text, true) {}
 
   // Empty when all of the text is one sharding.
   std::string run(HloSharding* out) {
     if (!sharding(out, 0)) return problem_;
-    blanks();
-    return at_ == text_.size() ? "" : "goes on behind its '}'";
+    return at_end() ? "" : "goes on behind its '}'";
   }
 
  private:
-  void blanks() {
-    for (;;) {
-      while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_])) != 0) ++at_;
-      if (text_.substr(at_, 2) != "/*") return;
-      const std::size_t end = text_.find("*/", at_ + 2);
-      at_ = end == std::string_view::npos ? text_.size() : end + 2;
-    }
-  }
-  bool take(std::string_view word) {
-    blanks();
-    if (text_.substr(at_, word.size()) != word) return false;
-    at_ += word.size();
-    return true;
-  }
-  bool peek(char c) {
-    blanks();
-    return at_ < text_.size() && text_[at_] == c;
-  }
   bool fail(const std::string& problem) {
     if (problem_.empty()) problem_ = problem;
     return false;
   }
-  std::string_view word() {
-    blanks();
-    const std::size_t begin = at_;
-    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) != 0 || text_[at_] == '_')) {
-      ++at_;
-    }
-    return text_.substr(begin, at_ - begin);
-  }
   bool number(std::int64_t* out) {
-    blanks();
+    skip_blanks();
     const std::size_t begin = at_;
     *out = 0;
     while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9') {
@@ -67,7 +41,7 @@ class Reader {
       out->emplace_back();
       if (!number(&out->back())) return false;
     } while (take(","));
-    return take(std::string(1, close)) || fail(std::string("lacks a '") + close + "'");
+    return take(close) || fail(std::string("lacks a '") + close + "'");
   }
   static std::int64_t product(const std::vector<std::int64_t>& extents) {
     std::int64_t all = 1;
@@ -184,8 +158,6 @@ class Reader {
     return rest();
   }
 
-  std::string_view text_;
-  std::size_t at_ = 0;
   std::string problem_;
 };
 

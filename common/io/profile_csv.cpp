@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/base/join.h"
 #include "common/base/number_range.h"
 #include "common/base/printable.h"
 #include "common/io/file_errors.h"
@@ -225,7 +226,7 @@ class CsvReader {
       fail(column + ": found " + shown(text) + ", expected a number");
     }
     if (!in_file_range(value) || value < 0) {
-      fail(column + ": found " + shown(text) + ", expected a finite value of at least 0");
+      fail(column + ": found " + shown(text) + ", expected a finite value of at least 0: " + kFileRange);
     }
     return value;
   }
@@ -244,9 +245,11 @@ class CsvReader {
         if (name == known.name) column.texts = known.values;
       }
       if (column.numbers == nullptr && column.texts == nullptr) {
-        fail("unknown column " + shown(name) +
-             ", expected c_ms, a_bytes, w_bytes, stash_bytes and optionally gradient_bytes, slot_bytes, frozen_bytes, "
-             "workspace_bytes, layer_entry_bytes, stage_entry_bytes, name, op_name, layer");
+        std::vector<std::string> needed, more;
+        for (const NumberColumn& known : kNumbers) needed.emplace_back(known.name);
+        for (const NumberColumn& known : kMoreNumbers) more.emplace_back(known.name);
+        for (const TextColumn& known : kTexts) more.emplace_back(known.name);
+        fail("unknown column " + shown(name) + ", expected " + join(needed) + " and optionally " + join(more));
       }
       for (const Column& other : columns_) {
         if (other.name == name) fail("column " + name + " is given twice");

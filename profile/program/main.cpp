@@ -170,8 +170,8 @@ void profile_model(const ProfileOptions& o) {
     file.emplace(o.output);
   }
   const std::string source = input_name(o.input);
-  const hlo::HloModule module = profile::load_model(o.input, "automap-inspect shows it, automap-infer plans it");
-  profile::require_whole_model(module.graph, source, o.as_is);
+  const hlo::HloModule module =
+      profile::load_whole_model(o.input, "automap-inspect shows it, automap-infer plans it", o.as_is);
   const profile::ModelProfile result = profiled(module, source, o);
   if (file) {
     io::write_profile(*file, o.output, result.profile);
