@@ -1,6 +1,7 @@
 #include "profile/batch_dims.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <unordered_map>
 #include <utility>
@@ -35,6 +36,7 @@ class BatchFinder {
     const auto n = static_cast<std::size_t>(flow.size());
     marks_.assign(n, 0);
     pending_.assign(n, false);
+    barred_.assign(n, false);
     find_free();
     for (const graph::FlowLoop& loop : flow.loops()) {
       for (std::size_t i = 0; i < loop.parameter.size(); ++i) {
@@ -44,14 +46,28 @@ class BatchFinder {
     }
   }
 
+  // Nodes that never grow: what follows from `weights` alone, and what `updates` marks.
+  void bar(const std::vector<NodeId>& weights, const std::vector<bool>& updates) {
+    barred_ = of_weights_alone(weights);
+    for (NodeId node = 0; node < flow_.size(); ++node) {
+      const auto i = static_cast<std::size_t>(node);
+      // A broadcast of a weight is as large as what reads it.
+      if (flow_.node(node).opcode == Opcode::kBroadcast) barred_[i] = false;
+      if (updates[i]) barred_[i] = true;
+    }
+  }
+
   void mark(NodeId node, DimSet dims) {
     const Shape& shape = flow_.shape(node);
-    if (!shape.is_array()) return;
     const auto i = static_cast<std::size_t>(node);
+    if (!shape.is_array() || barred_[i]) return;
     for (std::size_t d = 0; d < shape.dims.size() && d < 64; ++d) {
-      if (shape.dims[d] <= 1) dims &= ~bit(static_cast<std::int32_t>(d));
+      if (shape.dims[d] < least_extent()) dims &= ~bit(static_cast<std::int32_t>(d));
     }
     if (shape.dims.size() < 64) dims &= (DimSet{1} << shape.dims.size()) - 1;
+    // Of one sample reshapes hide where the batch is: a tensor that holds it in one place has it in no other.
+    if (batch_ == 1 && marks_[i] != 0) return;
+    if (batch_ == 1) dims &= ~dims + 1;
     if ((dims & ~marks_[i]) == 0) return;
     marks_[i] |= dims;
     visit_later(flow_.producer(node));
@@ -118,6 +134,25 @@ class BatchFinder {
       for (const NodeId operand : flow_.operands(node)) all = all && free_[static_cast<std::size_t>(operand)];
       free_[static_cast<std::size_t>(node)] = all;
     }
+  }
+
+  // A module of one sample has a batch of that extent.
+  std::int64_t least_extent() const { return std::min<std::int64_t>(batch_, 2); }
+
+  // What is computed from weights and from nothing else but constants, iota and scalars; nothing of what loops carry.
+  std::vector<bool> of_weights_alone(const std::vector<NodeId>& weights) const {
+    std::vector<bool> alone(free_.size(), false);
+    for (const NodeId weight : weights) alone[static_cast<std::size_t>(weight)] = true;
+    for (NodeId node = 0; node < flow_.size(); ++node) {
+      if (flow_.node(node).opcode == Opcode::kWhile) continue;
+      bool any = false, all = true;
+      for (const NodeId operand : flow_.operands(node)) {
+        any = any || alone[static_cast<std::size_t>(operand)];
+        all = all && (alone[static_cast<std::size_t>(operand)] || free_[static_cast<std::size_t>(operand)]);
+      }
+      if (any && all) alone[static_cast<std::size_t>(node)] = true;
+    }
+    return alone;
   }
 
   void tie(NodeId a, NodeId b) {
@@ -189,13 +224,14 @@ class BatchFinder {
   // Valid until the next call.
   const sharding::OpRule& rule_of(NodeId op) {
     const FlowNode& node = flow_.node(op);
+    const auto ask = batch_ == 1 ? sharding::growth_rule_of : sharding::rule_of;
     if (node.site == kNone) {
-      rule_ = sharding::rule_of(flow_.graph(), node.instruction);
+      rule_ = ask(flow_.graph(), node.instruction);
       return rule_;
     }
     // Another call of the same computation may come.
     const auto [it, added] = rules_.try_emplace(node.instruction);
-    if (added) it->second = sharding::rule_of(flow_.graph(), node.instruction);
+    if (added) it->second = ask(flow_.graph(), node.instruction);
     return it->second;
   }
 
@@ -262,6 +298,9 @@ class BatchFinder {
           return;
         }
       }
+      // [32,1,64] -> [32,64] keeps a batch of one in the first run: its samples lie between those of 32.
+      while (i < from.size() && from[i] == 1) ++i;
+      while (j < to.size() && to[j] == 1) ++j;
       cross_run(sources_.front(), begin_i, i, slots_.back(), begin_j, j);
       cross_run(sources_.back(), begin_j, j, slots_.front(), begin_i, i);
     }
@@ -285,7 +324,7 @@ class BatchFinder {
   const FlowGraph& flow_;
   std::int64_t batch_;
   std::vector<DimSet> marks_;
-  std::vector<bool> free_, pending_;
+  std::vector<bool> free_, pending_, barred_;
   std::int64_t waiting_ = 0;
   std::multimap<NodeId, NodeId> ties_;
   NodeId visited_ = kNone;
@@ -294,6 +333,26 @@ class BatchFinder {
   std::vector<NodeId> slots_;
   std::vector<DimSet> sources_;
 };
+
+using NodeOf = std::function<NodeId(const EntryInput& input)>;
+
+// Neither weights nor what updates them grow with the batch; `node` finds an input in `flow`.
+void bar_weights(const graph::TrainingStep& step, const FlowGraph& flow, const NodeOf& node, BatchFinder* finder) {
+  std::vector<NodeId> weights;
+  for (const EntryInput& input : step.inputs) {
+    if (input.role == InputRole::kVariable || input.role == InputRole::kSlot) weights.push_back(node(input));
+  }
+  std::vector<bool> updating(static_cast<std::size_t>(flow.graph().num_instructions()), false);
+  for (NodeId id = 0; id < step.flow.size(); ++id) {
+    if (step.part[static_cast<std::size_t>(id)] == graph::Part::kOptimizer)
+      updating[static_cast<std::size_t>(step.flow.node(id).instruction)] = true;
+  }
+  std::vector<bool> updates(static_cast<std::size_t>(flow.size()), false);
+  for (NodeId id = 0; id < flow.size(); ++id) {
+    updates[static_cast<std::size_t>(id)] = updating[static_cast<std::size_t>(flow.node(id).instruction)];
+  }
+  finder->bar(weights, updates);
+}
 
 // Where the forward pass sums products over the batch and keeps nothing of it, it has sorted the samples into places of
 // its own making: the capacity of experts. Such a dimension is no input's; it is as long as the framework made it for
@@ -355,10 +414,6 @@ BatchDims find_batch_dims(const graph::Graph& graph, const graph::TrainingStep& 
     out.problem = "the inputs disagree about which dimension is the batch";
     return out;
   }
-  if (step.batch == 1) {
-    out.problem = "the module is for 1 sample, where the batch cannot be told from other dimensions of 1";
-    return out;
-  }
   // With loops and fusions expanded; where there are none, the step's own flow.
   bool units = false;
   for (InstructionId id = 0; id < graph.num_instructions() && !units; ++id) {
@@ -374,9 +429,10 @@ BatchDims find_batch_dims(const graph::Graph& graph, const graph::TrainingStep& 
   const FlowGraph& flow = units ? expanded : step.flow;
   std::map<std::pair<std::int32_t, std::int32_t>, NodeId> node_of;
   for (const graph::FlowInput& input : flow.inputs()) node_of[{input.parameter, input.leaf}] = input.node;
-  const auto node = [&](const EntryInput& input) { return node_of.at({input.parameter, input.leaf}); };
+  const NodeOf node = [&](const EntryInput& input) { return node_of.at({input.parameter, input.leaf}); };
 
   BatchFinder finder(flow, step.batch);
+  if (step.batch == 1) bar_weights(step, flow, node, &finder);
   for (const graph::BatchInput& input : step.batch_inputs)
     finder.mark(node(step.inputs[static_cast<std::size_t>(input.input)]), bit(input.dim));
   finder.close();

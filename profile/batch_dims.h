@@ -5,6 +5,9 @@
 // linkage groups are, followed from the batch alone. Beyond it: a batch that is the minor part of a reshape, that is
 // sliced, padded, concatenated or sorted along, grows all the same, though it cannot be split there; and constants are
 // as large as what reads them needs.
+//
+// A module of one sample has dimensions of 1 for its batch, which reshapes add and drop at will. There the factors are
+// followed through dimensions of 1 as well, and what weights alone decide never grows: no mark enters it.
 #pragma once
 
 #include <cstdint>

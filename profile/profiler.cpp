@@ -320,10 +320,9 @@ class Profiler {
         names += (i == 0 ? "" : ", ") + batch.inputs[i];
       if (batch.inputs.size() > kNamed) names += ", ...";
       out_.warnings.push_back("times at other numbers of samples are proportional: " + batch.problem +
-                              (step_.batch == 1 ? "; export it with 2 samples or more"
-                               : names.empty()  ? ""
-                                                : "; name its inputs that lead with the samples, --batch-input " +
-                                                     std::string("NAME[,NAME]: ") + names));
+                              (names.empty() ? ""
+                                             : "; name its inputs that lead with the samples, --batch-input " +
+                                                   std::string("NAME[,NAME]: ") + names));
       return;
     }
     if (batch.made_up) {
@@ -625,9 +624,10 @@ class Profiler {
 }  // namespace
 
 std::vector<std::int64_t> default_samples(std::int64_t batch) {
-  constexpr std::int64_t kTimes = 4;
+  constexpr std::int64_t kTimes = 4, kLeastReach = 8;
+  const std::int64_t reach = std::max(kTimes * batch, kLeastReach);
   std::vector<std::int64_t> samples;
-  for (std::int64_t b = 1; b <= kTimes * batch && samples.size() < 40; b *= 2) samples.push_back(b);
+  for (std::int64_t b = 1; b <= reach && samples.size() < 40; b *= 2) samples.push_back(b);
   samples.push_back(batch);
   std::sort(samples.begin(), samples.end());
   samples.erase(std::unique(samples.begin(), samples.end()), samples.end());

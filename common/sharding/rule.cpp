@@ -278,8 +278,10 @@ std::vector<const Shape*> slots_of(const graph::Graph& graph, InstructionId id) 
   return slots;
 }
 
-OpRule rule_of(const graph::Graph& graph, InstructionId id) {
-  RuleBuilder builder(graph, id);
+namespace {
+
+OpRule ask(const graph::Graph& graph, InstructionId id, std::int64_t least_extent) {
+  RuleBuilder builder(graph, id, least_extent);
   if (!builder.refused()) {
     try {
       row_of(graph.instruction(id).opcode).rule(builder);
@@ -288,6 +290,16 @@ OpRule rule_of(const graph::Graph& graph, InstructionId id) {
     }
   }
   return builder.finish();
+}
+
+}  // namespace
+
+OpRule rule_of(const graph::Graph& graph, InstructionId id) {
+  return ask(graph, id, 2);
+}
+
+OpRule growth_rule_of(const graph::Graph& graph, InstructionId id) {
+  return ask(graph, id, 1);
 }
 
 }  // namespace automap::sharding

@@ -96,6 +96,8 @@ const RuleFamily& rule_family(graph::Opcode opcode);
 // shapes makes the instruction opaque): a module that the reader took must not be refused here. Structural
 // instructions give an opaque rule.
 OpRule rule_of(const graph::Graph& graph, graph::InstructionId id);
+// The same with dimensions of one element in it: they cannot be split, but they may grow.
+OpRule growth_rule_of(const graph::Graph& graph, graph::InstructionId id);
 
 // Shapes of the slots, in order; nullptr where a slot is no array (token, opaque, a tuple operand).
 std::vector<const graph::Shape*> slots_of(const graph::Graph& graph, graph::InstructionId id);

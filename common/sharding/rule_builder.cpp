@@ -12,8 +12,12 @@ namespace {
 const std::vector<std::int64_t> kNoDims;
 }  // namespace
 
-RuleBuilder::RuleBuilder(const graph::Graph& graph, InstructionId id)
-    : graph_(graph), id_(id), shapes_(slots_of(graph, id)), num_operands_(graph.instruction(id).num_operands) {
+RuleBuilder::RuleBuilder(const graph::Graph& graph, InstructionId id, std::int64_t least_extent)
+    : graph_(graph),
+      id_(id),
+      least_extent_(least_extent),
+      shapes_(slots_of(graph, id)),
+      num_operands_(graph.instruction(id).num_operands) {
   first_dim_.reserve(shapes_.size());
   std::size_t total = 0;
   for (const Shape* shape : shapes_) {
@@ -64,7 +68,7 @@ void RuleBuilder::pass(const SlotDim* begin, const SlotDim* end) {
     if (!take(*at)) return;
     if (extent(*at) != size) return refuse();
   }
-  if (size <= 1) return;
+  if (size < least_extent_) return;
   rule_.factors.push_back({std::vector<SlotDim>(begin, end), size, Reduction::kNone, {}});
 }
 
@@ -86,19 +90,19 @@ void RuleBuilder::factor(std::vector<SlotDim> members, std::int64_t extent_of_fa
   std::size_t kept = 0;
   for (const SlotDim at : members) {
     if (!take(at)) return;
-    if (extent(at) > 1) members[kept++] = at;
+    if (extent(at) >= least_extent_) members[kept++] = at;
   }
   members.resize(kept);
   if (kept == 0) return;
   for (const SlotDim at : members) {
-    if (extent_of_factor <= 1 || extent(at) % extent_of_factor != 0) return refuse();
+    if (extent_of_factor < least_extent_ || extent(at) % extent_of_factor != 0) return refuse();
   }
   rule_.factors.push_back({std::move(members), extent_of_factor, reduction, std::move(results)});
 }
 
 void RuleBuilder::block(SlotDim at, Block why) {
   if (refused_ || !take(at)) return;
-  if (extent(at) > 1) rule_.blocked.push_back({at, why});
+  if (extent(at) >= least_extent_) rule_.blocked.push_back({at, why});
 }
 
 void RuleBuilder::block_slot(std::int32_t slot, Block why) {
@@ -109,7 +113,7 @@ void RuleBuilder::exchange(const std::vector<SlotDim>& members, Halo halo, Reduc
   if (refused_) return;
   Factor factor;
   for (const SlotDim at : members) factor.extent = std::gcd(factor.extent, extent(at));
-  if (factor.extent <= 1) return;
+  if (factor.extent < least_extent_) return;
   factor.dims = members;
   factor.reduction = reduction;
   if (reduction != Reduction::kNone) factor.partial = {result()};

@@ -25,7 +25,8 @@ inline bool contains(const std::vector<std::int64_t>& dims, std::int64_t dim) {
 
 class RuleBuilder {
  public:
-  RuleBuilder(const graph::Graph& graph, graph::InstructionId id);
+  // `least_extent`: dimensions of fewer elements are left out, as below.
+  RuleBuilder(const graph::Graph& graph, graph::InstructionId id, std::int64_t least_extent);
 
   const graph::Graph& graph() const { return graph_; }
   graph::InstructionId id() const { return id_; }
@@ -44,16 +45,16 @@ class RuleBuilder {
   // 0 where there is no such dimension.
   std::int64_t extent(SlotDim at) const;
 
-  // These dimensions, all of one extent, are split together. Extent 0 or 1: nothing is to be split. With a reduction
+  // These dimensions, all of one extent, are split together. Below the least extent nothing is to be split. With a reduction
   // the results named hold partial values.
   void pass(std::initializer_list<SlotDim> members) { pass(members.begin(), members.end()); }
   void pass(const std::vector<SlotDim>& members) { pass(members.data(), members.data() + members.size()); }
   void partial(std::initializer_list<SlotDim> members, Reduction reduction);
   void partial(const std::vector<SlotDim>& members, Reduction reduction, std::vector<std::int32_t> results);
-  // The same with extents that differ: the devices must divide `extent`. Members of extent 1 are left out.
+  // The same with extents that differ: the devices must divide `extent`. Members below the least are left out.
   void factor(std::vector<SlotDim> members, std::int64_t extent, Reduction reduction = Reduction::kNone,
               std::vector<std::int32_t> results = {});
-  // Nothing happens to dimensions of extent 0 or 1.
+  // Nothing happens to dimensions below the least extent.
   void block(SlotDim at, Block why);
   void block(std::initializer_list<SlotDim> members, Block why) {
     for (const SlotDim at : members) block(at, why);
@@ -75,6 +76,7 @@ class RuleBuilder {
 
   const graph::Graph& graph_;
   const graph::InstructionId id_;
+  const std::int64_t least_extent_;
   std::vector<const graph::Shape*> shapes_;
   std::int32_t num_operands_ = 0;
   std::vector<std::int32_t> first_dim_;  // of each slot in taken_

@@ -101,7 +101,7 @@ void broadcast_rule(RuleBuilder& b) {
   for (std::int32_t dim = 0; dim < b.rank(1); ++dim) {
     const std::int32_t source = from[static_cast<std::size_t>(dim)];
     // HLO proper does not stretch an extent of 1; some dialects do.
-    if (source == graph::kNone || b.extent({0, source}) == 1) {
+    if (source == graph::kNone || (b.extent({0, source}) == 1 && b.extent({1, dim}) != 1)) {
       b.pass({{1, dim}});
     } else {
       b.pass({{0, source}, {1, dim}});

@@ -134,6 +134,53 @@ std::string two_layers_of(int b) {
   return all_replaced(text, "[16,", "[" + std::to_string(b) + ",");
 }
 
+// One turn of a loop over micro-batches is the step of one micro-batch.
+std::string accumulating(int turns, int b) {
+  const std::string text = R"(HloModule m
+sum { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT s = f32[] add(a, b) }
+cond { t = (s32[], f32[64,64], f32[64,64], f32[T,B,64], f32[]) parameter(0)  i = s32[] get-tuple-element(t), index=0
+  n = s32[] constant(T)  ROOT l = pred[] compare(i, n), direction=LT }
+body {
+  t = (s32[], f32[64,64], f32[64,64], f32[T,B,64], f32[]) parameter(0)
+  i = s32[] get-tuple-element(t), index=0
+  acc = f32[64,64] get-tuple-element(t), index=1
+  w = f32[64,64] get-tuple-element(t), index=2
+  all = f32[T,B,64] get-tuple-element(t), index=3
+  lacc = f32[] get-tuple-element(t), index=4
+  one = s32[] constant(1)
+  none = s32[] constant(0)
+  j = s32[] add(i, one)
+  z = f32[] constant(0)
+  cut = f32[1,B,64] dynamic-slice(all, i, none, none), dynamic_slice_sizes={1,B,64}
+  x = f32[B,64] reshape(cut)
+  o = f32[B,64] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  s = f32[B,64] sine(o)
+  l = f32[] reduce(s, z), dimensions={0,1}, to_apply=sum
+  ln = f32[] add(lacc, l)
+  c = f32[B,64] cosine(o)
+  g = f32[64,64] dot(x, c), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  gn = f32[64,64] add(acc, g)
+  ROOT r = (s32[], f32[64,64], f32[64,64], f32[T,B,64], f32[]) tuple(j, gn, w, all, ln)
+}
+ENTRY e {
+  w0 = f32[64,64] parameter(0)
+  x0 = f32[T,B,64] parameter(1)
+  z = f32[] constant(0)
+  zi = s32[] constant(0)
+  zz = f32[64,64] broadcast(z), dimensions={}
+  t = (s32[], f32[64,64], f32[64,64], f32[T,B,64], f32[]) tuple(zi, zz, w0, x0, z)
+  loop = (s32[], f32[64,64], f32[64,64], f32[T,B,64], f32[]) while(t), condition=cond, body=body
+  grad = f32[64,64] get-tuple-element(loop), index=1
+  loss = f32[] get-tuple-element(loop), index=4
+  nw = f32[64,64] subtract(w0, grad)
+  ROOT r = (f32[64,64], f32[]) tuple(nw, loss)
+})";
+  std::string out = all_replaced(text, "T,B", std::to_string(turns) + "," + std::to_string(b));
+  out = all_replaced(out, "1,B", "1," + std::to_string(b));
+  out = all_replaced(out, "[B", "[" + std::to_string(b));
+  return all_replaced(out, "constant(T)", "constant(" + std::to_string(turns) + ")");
+}
+
 TEST(StepTimes, AModuleAtAnotherBatchIsTheModuleWrittenForIt) {
   for (const auto& [from, to] : {std::pair(2, 4), std::pair(4, 2), std::pair(3, 96), std::pair(64, 2)}) {
     SCOPED_TRACE(std::to_string(from) + " -> " + std::to_string(to));
@@ -254,16 +301,74 @@ ENTRY e {
   EXPECT_THAT(profile_at(two_layers_of(16), {}, "w2").times_problem, HasSubstr("would grow with the batch"));
 }
 
-TEST(StepTimes, OneSampleCannotBeTold) {
-  const ModelProfile m = profile_at(two_layers_of(1));
-  EXPECT_TRUE(m.profile.times.empty());
-  EXPECT_THAT(m.warnings, testing::Contains(HasSubstr("2 samples or more")));
+TEST(StepTimes, AModuleOfOneSampleGrowsAsOneOfSeveral) {
+  for (const std::int64_t to : {2, 64}) {
+    SCOPED_TRACE(to);
+    const int b = static_cast<int>(to);
+    expect_same(profile_at(hiding(1), {to}), profile_at(hiding(b), {}), b);
+    expect_same(profile_at(two_layers_of(1), {to}), profile_at(two_layers_of(b), {}), b);
+    expect_same(profile_at(accumulating(8, 1), {to}), profile_at(accumulating(8, b), {}), b);
+  }
+  EXPECT_EQ(profile_at(two_layers_of(1)).profile.micro_batch_size, 1);
+}
+
+// Positions that one sample adds without a broadcast, as weights of shape [1,...], and without a dimension of the batch:
+// neither they nor their update grow.
+std::string with_positions(int b) {
+  const bool one = b == 1;
+  const std::string text = R"(HloModule m
+sum { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT s = f32[] add(a, b) }
+ENTRY e {
+  first = f32[1,64,32] parameter(0)
+  second = f32[64,32] parameter(1)
+  w = f32[32,32] parameter(2)
+  x = f32[B,64,32] parameter(3)
+  z = f32[] constant(0)
+  WIDEN
+  x1 = f32[B,64,32] add(x, wide1)
+  x2 = f32[B,64,32] add(x1, wide2)
+  y = f32[B,64,32] dot(x2, w), lhs_contracting_dims={2}, rhs_contracting_dims={0}
+  s = f32[B,64,32] sine(y)
+  loss = f32[] reduce(s, z), dimensions={0,1,2}, to_apply=sum
+  c = f32[B,64,32] cosine(y)
+  gw = f32[32,32] dot(x2, c), lhs_contracting_dims={0,1}, rhs_contracting_dims={0,1}
+  gx = f32[B,64,32] dot(c, w), lhs_contracting_dims={2}, rhs_contracting_dims={1}
+  NARROW
+  nfirst = f32[1,64,32] subtract(first, g1)
+  nsecond = f32[64,32] subtract(second, g2)
+  nw = f32[32,32] subtract(w, gw)
+  ROOT r = (f32[1,64,32], f32[64,32], f32[32,32], f32[]) tuple(nfirst, nsecond, nw, loss)
+})";
+  std::string out = all_replaced(text, "WIDEN", one ? R"(wide1 = f32[1,64,32] copy(first)
+  wide2 = f32[1,64,32] reshape(second))"
+                                                    : R"(flat = f32[64,32] reshape(first)
+  wide1 = f32[B,64,32] broadcast(flat), dimensions={1,2}
+  wide2 = f32[B,64,32] broadcast(second), dimensions={1,2})");
+  out = all_replaced(out, "NARROW", one ? R"(g1 = f32[1,64,32] copy(gx)
+  g2 = f32[64,32] reshape(gx))"
+                                        : R"(g2 = f32[64,32] reduce(gx, z), dimensions={0}, to_apply=sum
+  g1 = f32[1,64,32] reshape(g2))");
+  return all_replaced(out, "[B,", "[" + std::to_string(b) + ",");
+}
+
+TEST(StepTimes, WhatIsAddedToOneSampleDoesNotGrowAsAWeight) {
+  const ModelProfile one = profile_at(with_positions(1), {4096}), many = profile_at(with_positions(4096));
+  ASSERT_FALSE(one.profile.times.empty()) << one.times_problem;
+  EXPECT_EQ(sum(one.profile.w_bytes), sum(many.profile.w_bytes));
+  const auto total = [](const std::vector<std::vector<double>>& rows, std::size_t at) { return sum(rows.at(at)); };
+  const pipeline::DeviceTimes &grown = one.profile.times[0], &written = many.profile.times[0];
+  const auto own = static_cast<std::size_t>(std::find(written.samples.begin(), written.samples.end(), 4096) -
+                                            written.samples.begin());
+  EXPECT_NEAR(total(grown.forward_ms, 1), total(written.forward_ms, own), 0.05 * total(written.forward_ms, own));
+  // Sums over the samples are reads of their own there.
+  EXPECT_NEAR(total(grown.backward_ms, 1), total(written.backward_ms, own), 0.35 * total(written.backward_ms, own));
+  EXPECT_NEAR(sum(grown.optimizer_ms), sum(written.optimizer_ms), 0.01 * sum(written.optimizer_ms));
 }
 
 TEST(StepTimes, DefaultSamples) {
   EXPECT_THAT(default_samples(2), ElementsAre(1, 2, 4, 8));
   EXPECT_THAT(default_samples(6), ElementsAre(1, 2, 4, 6, 8, 16));
-  EXPECT_THAT(default_samples(1), ElementsAre(1, 2, 4));
+  EXPECT_THAT(default_samples(1), ElementsAre(1, 2, 4, 8));
 }
 
 TEST(StepTimes, ParsedSamples) {
@@ -271,53 +376,6 @@ TEST(StepTimes, ParsedSamples) {
   for (const char* wrong : {"", "0", "1,,2", "1.5", "-1", "x", "1,", "1048577", "99999999999999999999"}) {
     EXPECT_THROW(parse_samples(wrong, "--samples"), Error) << wrong;
   }
-}
-
-// One turn of a loop over micro-batches is the step of one micro-batch.
-std::string accumulating(int turns, int b) {
-  const std::string text = R"(HloModule m
-sum { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT s = f32[] add(a, b) }
-cond { t = (s32[], f32[64,64], f32[64,64], f32[T,B,64], f32[]) parameter(0)  i = s32[] get-tuple-element(t), index=0
-  n = s32[] constant(T)  ROOT l = pred[] compare(i, n), direction=LT }
-body {
-  t = (s32[], f32[64,64], f32[64,64], f32[T,B,64], f32[]) parameter(0)
-  i = s32[] get-tuple-element(t), index=0
-  acc = f32[64,64] get-tuple-element(t), index=1
-  w = f32[64,64] get-tuple-element(t), index=2
-  all = f32[T,B,64] get-tuple-element(t), index=3
-  lacc = f32[] get-tuple-element(t), index=4
-  one = s32[] constant(1)
-  none = s32[] constant(0)
-  j = s32[] add(i, one)
-  z = f32[] constant(0)
-  cut = f32[1,B,64] dynamic-slice(all, i, none, none), dynamic_slice_sizes={1,B,64}
-  x = f32[B,64] reshape(cut)
-  o = f32[B,64] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-  s = f32[B,64] sine(o)
-  l = f32[] reduce(s, z), dimensions={0,1}, to_apply=sum
-  ln = f32[] add(lacc, l)
-  c = f32[B,64] cosine(o)
-  g = f32[64,64] dot(x, c), lhs_contracting_dims={0}, rhs_contracting_dims={0}
-  gn = f32[64,64] add(acc, g)
-  ROOT r = (s32[], f32[64,64], f32[64,64], f32[T,B,64], f32[]) tuple(j, gn, w, all, ln)
-}
-ENTRY e {
-  w0 = f32[64,64] parameter(0)
-  x0 = f32[T,B,64] parameter(1)
-  z = f32[] constant(0)
-  zi = s32[] constant(0)
-  zz = f32[64,64] broadcast(z), dimensions={}
-  t = (s32[], f32[64,64], f32[64,64], f32[T,B,64], f32[]) tuple(zi, zz, w0, x0, z)
-  loop = (s32[], f32[64,64], f32[64,64], f32[T,B,64], f32[]) while(t), condition=cond, body=body
-  grad = f32[64,64] get-tuple-element(loop), index=1
-  loss = f32[] get-tuple-element(loop), index=4
-  nw = f32[64,64] subtract(w0, grad)
-  ROOT r = (f32[64,64], f32[]) tuple(nw, loss)
-})";
-  std::string out = all_replaced(text, "T,B", std::to_string(turns) + "," + std::to_string(b));
-  out = all_replaced(out, "1,B", "1," + std::to_string(b));
-  out = all_replaced(out, "[B", "[" + std::to_string(b));
-  return all_replaced(out, "constant(T)", "constant(" + std::to_string(turns) + ")");
 }
 
 TEST(StepTimes, ALoopOverMicroBatchesIsOneOfThem) {
