@@ -195,6 +195,7 @@ PlanDocument document_of(const Question& question, const Answer& answer, const P
                                     ? "stopped by a signal: this is the best plan found so far"
                                     : "the time limit ended the search; a longer --time-limit may find a shorter step");
   }
+  if (!answer.leaner.empty()) document.warnings.push_back(answer.leaner);
   warn_of_memory(question.options, &document);
   list_kinds(question, answer, &document);
   if (!answer.why_fewer.empty() && document.num_devices < cluster_devices) {

@@ -116,6 +116,8 @@ void print_document(Call& call, PlanDocument document, const pipeline::Problem& 
   ReportOptions report;
   report.all_planners = options.all_planners;
   report.model_batch = call.input.profile.micro_batch_size;
+  report.batch_given = options.batch != "auto" || options.micro_batch != "auto" || options.micro_batches != "auto" ||
+                       call.given.has_value();
   report.cluster_devices = call.cluster.num_devices();
   report.free_plan_ms = free_plan_ms;
   if (limits_plans(*call.framework)) {

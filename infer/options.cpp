@@ -117,7 +117,9 @@ void declare_step(OptionTable& table, InferOptions& o) {
       .reads_file()
       .metavar("CLUSTER")
       .required();
-  table.add(&o.batch, "batch", "samples per step; auto: 16 times the module's own batch").no_file().metavar("auto|B");
+  table.add(&o.batch, "batch", "samples per step; auto: 16 times the module's own batch, up to 256")
+      .no_file()
+      .metavar("auto|B");
   table.add(&o.micro_batch, "micro-batch", "samples that travel through the pipeline together, over all replicas")
       .no_file()
       .metavar("auto|N");
@@ -211,7 +213,9 @@ void declare_given(OptionTable& table, InferOptions& o) {
   table
       .add(&o.layout, "layout",
            "say what this layout takes, whole layers spread evenly: dp=8,pp=4,micro-batch-size=2[,zero=1,"
-           "recompute=layer,schedule=1f1b]; micro-batch-size counts the samples of one replica")
+           "recompute=layer,schedule=1f1b]; micro-batch-size counts the samples of one replica (left out: the largest "
+           "that "
+           "fits in memory; of several stages the one with the shortest step)")
       .no_file()
       .metavar("LAYOUT");
   table.add_flag(&o.sweep, "sweep", "list every uniform layout, the best first");

@@ -301,6 +301,15 @@ std::vector<int> widths_used(const PlanDocument& document) {
   return widths;
 }
 
+// Where the samples of a step come from, when nobody has said how many they are.
+std::string usual_batch_text(const PlanDocument& document, const ReportOptions& options) {
+  if (options.batch_given || options.model_batch <= 0) return "";
+  const double times = document.batch() / options.model_batch;
+  const bool whole = times == std::round(times);
+  return " (no --batch: " + format_count(std::llround(document.batch())) + " samples" +
+         (whole ? ", " + format_amount(times) + " times the model's" : "") + ")";
+}
+
 std::string title_text(const PlanDocument& document, const ReportOptions& options) {
   const int stages = document.plan.num_stages();
   std::string out = printable((document.model.empty() ? "model" : document.model) + " on " + document.cluster) + ": ";
@@ -317,8 +326,8 @@ std::string title_text(const PlanDocument& document, const ReportOptions& option
     out += " of " + std::to_string(options.cluster_devices);
   }
   out += ", " + plural(document.micro_batches, "micro-batch") + " of " +
-         plural(std::llround(document.micro_batch_samples), "sample") + " per step, schedule " +
-         to_string(document.plan.schedule) + "\n";
+         plural(std::llround(document.micro_batch_samples), "sample") + " per step" +
+         usual_batch_text(document, options) + ", schedule " + to_string(document.plan.schedule) + "\n";
   if (!options.plans_for.empty()) out += "For " + options.plans_for + "\n";
   const bool whole = document.replicas == "whole";
   if (whole && options.model_batch > 0 && options.model_batch != document.micro_batch_samples) {

@@ -9,6 +9,7 @@
 #include "common/base/error.h"
 #include "common/base/numbers.h"
 #include "common/pipeline/least_work.h"
+#include "plan/planners/leaner.h"
 #include "plan/planners/mixed_search.h"
 #include "plan/planners/step_choice.h"
 
@@ -87,6 +88,26 @@ void note_widths(const Question& question, const Candidate& one, Answer* out) {
   }
 }
 
+// Of plans as long the leanest. A planner that was named has its own plan.
+void prefer_lean(const Question& question, Answer* out) {
+  if (question.request.planner != PlannerKind::kAuto || out->notes.objective != Objective::kSimulated || out->mixed ||
+      out->notes.cut_by_time) {
+    return;
+  }
+  Work work(question.request.time_limits());
+  std::optional<LeanerPlan> found = leaner_plan(question, out->one_width, out->kinds, work);
+  if (!found) return;
+  const double shortest_ms = out->one_width.simulated_step_ms;
+  out->one_width = std::move(found->plan);
+  out->leaner = std::move(found->text);
+  for (Candidate& one : out->kinds) {
+    if (one.found() && one.left_out.empty() && one.simulated_step_ms < out->one_width.simulated_step_ms &&
+        one.simulated_step_ms >= shortest_ms * (1 - kProvenGap)) {
+      one.left_out = "it fills more memory, and the leaner of plans as long is taken";
+    }
+  }
+}
+
 // What the question's framework cannot run is no plan of any kind.
 std::optional<Candidate> find(const KindRow& row, const KindTurn& turn) {
   const Question& question = turn.question;
@@ -137,6 +158,7 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
     out.kinds.push_back(std::move(*one));
     any_widths = any_widths || row.any_widths;
   }
+  prefer_lean(rest, &out);
   // What became longer than the plan meanwhile needs no reason.
   for (Candidate& one : out.kinds) {
     if (!one.even && one.simulated_step_ms >= out.plan().simulated_step_ms) one.left_out.clear();

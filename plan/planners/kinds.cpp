@@ -108,10 +108,14 @@ class OneStage {
   OneStage(const Question& quick, const char* name) : quick_(quick), best_(no_candidate(name, "")), name_(name) {}
 
   void look(int dp, int tp, const std::vector<StageVariant>& variants) {
-    for (const std::int64_t samples : divisors(quick_.step.batch / dp)) {
-      if (static_cast<double>(samples) > pipeline::most_samples(quick_.profile())) break;
-      if (quick_.step.batch / dp / samples > kMostMicroBatches && dp > 1) continue;
-      for (const StageVariant& variant : variants) {
+    std::vector<std::int64_t> sizes = divisors(quick_.step.batch / dp);
+    std::reverse(sizes.begin(), sizes.end());
+    for (const StageVariant& variant : variants) {
+      MoreMicroBatches more(false);
+      for (const std::int64_t samples : sizes) {
+        if (static_cast<double>(samples) > pipeline::most_samples(quick_.profile())) continue;
+        const std::int64_t count = quick_.step.batch / dp / samples;
+        if (count > kMostChosenMicroBatches || !more.worth_a_look(count)) break;
         if (quick_.request.stopped()) return;
         Layout layout;
         layout.dp = dp;
@@ -119,14 +123,15 @@ class OneStage {
         layout.micro_batch_size = samples;
         layout.variant = variant;
         layout.schedule = usual_schedule(*quick_.framework, 1);
-        take(layout);
+        more.saw(take(layout));
       }
     }
   }
   Candidate best() { return std::move(best_); }
 
  private:
-  void take(const Layout& layout) {
+  // The step; kInfinity: it does not fit.
+  double take(const Layout& layout) {
     Candidate one = no_candidate(name_, "");
     try {
       one = of_layout(quick_, layout, name_);
@@ -137,7 +142,9 @@ class OneStage {
     }
     const bool better =
         one.found() ? !best_.found() || one.simulated_step_ms < best_.simulated_step_ms : !best_.found();
+    const double step_ms = one.found() ? one.simulated_step_ms : kInfinity;
     if (better) best_ = std::move(one);
+    return step_ms;
   }
 
   const Question& quick_;

@@ -407,6 +407,54 @@ void check_replicas(const Layout& layout, std::int64_t batch) {
 
 }  // namespace
 
+namespace {
+
+// A layout that does not say how many samples a replica computes at once: of one stage as many as fit in memory, of
+// several what makes the step the shortest.
+ScoredPlan score_sizes(Layout layout, const Question& question) {
+  Question of_batch = question;
+  std::int64_t& batch = of_batch.step.batch;
+  std::string departure;
+  if (batch == 0) {
+    const std::int64_t usual = usual_batch(pipeline::own_samples(question.profile()));
+    batch = (usual + layout.dp - 1) / layout.dp * layout.dp;
+    if (batch != usual) {
+      departure = "a step has " + std::to_string(batch) + " samples: the " + std::to_string(usual) +
+                  " that it has where nobody gives --batch are no multiple of " + std::to_string(layout.dp) +
+                  " replicas";
+    }
+  }
+  check_replicas(layout, batch);
+  std::vector<std::int64_t> sizes = divisors(batch / layout.dp);
+  std::reverse(sizes.begin(), sizes.end());
+  std::optional<ScoredPlan> best;
+  std::int64_t chosen = 0;
+  MoreMicroBatches more(false);
+  for (const std::int64_t size : sizes) {
+    const bool last = size == 1;
+    if (!last && static_cast<double>(size) > pipeline::most_samples(question.profile())) continue;
+    if (best && (!more.worth_a_look(batch / layout.dp / size) || question.request.stopped())) break;
+    layout.micro_batch_size = size;
+    ScoredPlan scored = score_layout(layout, of_batch);
+    const bool fits = scored.missing_bytes <= 0;
+    more.saw(fits ? scored.simulated_step_ms : kInfinity);
+    const bool better = !best || (best->missing_bytes > 0 ? scored.missing_bytes < best->missing_bytes
+                                                          : fits && scored.simulated_step_ms < best->simulated_step_ms);
+    if (!better) continue;
+    best = std::move(scored);
+    chosen = size;
+    if (fits && layout.pp == 1) break;
+  }
+  if (!departure.empty()) best->departures.push_back(departure);
+  best->departures.push_back("the layout names no micro-batch-size: " + std::to_string(chosen) +
+                             (best->missing_bytes > 0 ? " lacks the least memory"
+                              : layout.pp == 1        ? " is the largest that fits in memory"
+                                                      : " makes the shortest step of those that fit in memory"));
+  return *std::move(best);
+}
+
+}  // namespace
+
 ScoredPlan score_layout(const Layout& layout, const Question& question) {
   const Profile& profile = question.profile();
   const Cluster& cluster = question.cluster;
@@ -447,18 +495,14 @@ ScoredPlan score_layout(const Layout& layout, const Question& question) {
                     "leave --micro-batch out");
     }
     asked.micro_batch = samples;
-  } else if (asked.micro_batch == 0) {
-    // The module's samples in every replica, or the most below that divide the batch.
-    std::int64_t own = pipeline::own_samples(profile);
-    if (asked.batch > 0 && asked.micro_batches == 0) {
-      check_replicas(layout, asked.batch);
-      while (asked.batch % (layout.dp * own) != 0) --own;
-    }
-    asked.micro_batch = layout.dp * own;
+  } else if (asked.micro_batch == 0 && asked.micro_batches == 0) {
+    return score_sizes(layout, question);
+  } else if (asked.micro_batch == 0 && asked.batch == 0) {
+    asked.micro_batch = layout.dp * pipeline::own_samples(profile);
   }
   if (asked.batch == 0 && asked.micro_batches == 0) {
     // The batch of every other question, where the layout divides it.
-    const std::int64_t usual = kDefaultMicroBatches * pipeline::own_samples(profile);
+    const std::int64_t usual = usual_batch(pipeline::own_samples(profile));
     if (usual % asked.micro_batch == 0) asked.batch = usual;
   }
   if (asked.batch > 0) check_replicas(layout, asked.batch);

@@ -76,7 +76,8 @@ ScoredPlan score_given(GivenPlan given, const Question& question, const StageOve
 
 // Whole layers spread evenly over the stages, the first stages taking one more where they do not divide; what stands in
 // front of the first layer goes to the first stage, what stands behind to the last. Throws Error(kUsage) when the
-// layout asks for more devices or stages than there are, or does not divide the batch.
+// layout asks for more devices or stages than there are, or does not divide the batch. Where neither it nor the
+// question says how many samples a replica computes at once it is chosen, as `departures` says.
 ScoredPlan score_layout(const Layout& layout, const Question& question);
 
 }  // namespace automap::planners

@@ -44,11 +44,11 @@ std::vector<StepSize> whole_sizes(const StepRequest& r, std::int64_t own, double
   const auto text = [](std::int64_t n) { return std::to_string(n); };
   if (r.batch == 0) {
     if (r.micro_batch > 0 || r.micro_batches > 0) {
-      return {size_of(r.micro_batch > 0 ? r.micro_batch : own,
-                      r.micro_batches > 0 ? r.micro_batches : kDefaultMicroBatches)};
+      return {
+          size_of(r.micro_batch > 0 ? r.micro_batch : own, r.micro_batches > 0 ? r.micro_batches : kUsualMicroBatches)};
     }
     StepRequest asked = r;
-    asked.batch = own * kDefaultMicroBatches;
+    asked.batch = usual_batch(own);
     return whole_sizes(asked, own, reach);
   }
   if (r.micro_batch > 0 && r.micro_batches > 0) {
@@ -119,6 +119,10 @@ void put_on(const machine::Cluster& replicas, std::vector<int> devices, StepSize
   size->on = first_ones ? std::vector<int>() : std::move(devices);
 }
 
+std::int64_t usual_batch(std::int64_t own) {
+  return own * std::clamp<std::int64_t>(kUsualBatch / own, 1, kUsualMicroBatches);
+}
+
 std::vector<std::int64_t> divisors(std::int64_t number) {
   std::vector<std::int64_t> low, high;
   for (std::int64_t d = 1; d * d <= number; ++d) {
@@ -135,7 +139,8 @@ std::vector<StepSize> step_sizes(const StepRequest& request, const Profile& prof
     const double own = profile.micro_batch_size > 0 ? profile.micro_batch_size : 1;
     const double samples = request.micro_batch > 0 ? static_cast<double>(request.micro_batch) : own;
     if (request.batch == 0) {
-      return {{samples, request.micro_batches > 0 ? request.micro_batches : kDefaultMicroBatches}};
+      const std::int64_t usual = usual_batch(pipeline::own_samples(profile)) / pipeline::own_samples(profile);
+      return {{samples, request.micro_batches > 0 ? request.micro_batches : static_cast<int>(usual)}};
     }
     const double count = static_cast<double>(request.batch) / samples;
     if (count < 1 || count != std::floor(count) || (request.micro_batches > 0 && count != request.micro_batches)) {

@@ -2,9 +2,11 @@
 // step, mb * M = B (design 2.1).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
+#include "common/base/numbers.h"
 #include "common/machine/cluster.h"
 #include "common/pipeline/problem.h"
 #include "common/pipeline/profile.h"
@@ -12,14 +14,18 @@
 namespace automap::planners {
 
 struct StepRequest {
-  std::int64_t batch = 0;        // B, samples per step; 0: kDefaultMicroBatches times the profile's micro-batch
+  std::int64_t batch = 0;        // B, samples per step; 0: usual_batch() of the profile's micro-batch
   std::int64_t micro_batch = 0;  // mb; 0: chosen
   int micro_batches = 0;         // M; 0: chosen
   bool equal_replicas = false;   // every stage on equally many devices, as a mesh needs it
   bool lone_replicas = false;    // every stage is one replica: no data parallelism
 };
 
-constexpr int kDefaultMicroBatches = 16;
+constexpr int kUsualMicroBatches = 16;
+constexpr std::int64_t kUsualBatch = 256;
+// The batch of a step where nobody gives one: so many of the module's own batches, of so many samples at most; the
+// module's own where that has more.
+std::int64_t usual_batch(std::int64_t own);
 constexpr int kMostGivenMicroBatches = 65536;
 constexpr int kMostMicroBatches = 128;         // that are looked at first
 constexpr int kMostChosenMicroBatches = 4096;  // more have to be asked for
@@ -54,6 +60,23 @@ void put_on(const machine::Cluster& replicas, std::vector<int> devices, StepSize
 // numbers given do not fit together.
 std::vector<StepSize> step_sizes(const StepRequest& request, const pipeline::Profile& profile,
                                  pipeline::Replicas replicas);
+
+// Whether ever more micro-batches of one layout are worth a look: up to kMostMicroBatches they are; beyond, as long as
+// the last that was seen was the shortest, or none of them fits.
+class MoreMicroBatches {
+ public:
+  explicit MoreMicroBatches(bool given) : given_(given) {}  // their number is asked for
+  bool worth_a_look(std::int64_t count) const { return given_ || count <= kMostMicroBatches || last_ <= best_; }
+  // The step of the last one; kInfinity: it does not fit.
+  void saw(double step_ms) {
+    last_ = step_ms;
+    best_ = std::min(best_, step_ms);
+  }
+
+ private:
+  bool given_ = false;
+  double last_ = kInfinity, best_ = kInfinity;
+};
 
 // The splits into more than kMostMicroBatches that the request leaves beside these, the fewest micro-batches first:
 // they are worth a look where the most of the others were the best, or none fits.

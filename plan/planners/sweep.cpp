@@ -4,17 +4,24 @@
 #include <cmath>
 
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 #include "common/base/work.h"
 
 namespace automap::planners {
 namespace {
 
+// Layouts that differ in the size of their micro-batches alone.
+struct Grid {
+  Layout layout;
+  std::vector<std::int64_t> sizes;  // falling
+};
+
 // The layouts that use all devices and divide the batch. Samples per replica go up to what the profile's times reach.
-std::vector<Layout> uniform_layouts(const Question& question, std::int64_t batch, const SweepRequest& request) {
+std::vector<Grid> uniform_grids(const Question& question, std::int64_t batch, const SweepRequest& request) {
   const pipeline::Profile& profile = question.profile();
   const StepRequest& step = question.step;
   const double most_samples = std::min(static_cast<double>(batch), pipeline::most_samples(profile));
-  std::vector<Layout> layouts;
+  std::vector<Grid> grids;
   std::vector<int> widths = {1};
   for (const pipeline::WidthColumns& columns : profile.widths) widths.push_back(columns.width);
   for (const int tp : widths) {
@@ -23,25 +30,29 @@ std::vector<Layout> uniform_layouts(const Question& question, std::int64_t batch
     for (int pp = request.min_stages; pp <= most_stages; ++pp) {
       const int dp = replicas / pp;
       if (replicas % pp != 0 || batch % dp != 0) continue;
-      for (const std::int64_t size : divisors(batch / dp)) {
+      Grid grid{{dp, pp, tp, 0, {}, {}}, divisors(batch / dp)};
+      const auto left_out = [&](std::int64_t size) {
         const std::int64_t count = batch / dp / size;
-        if (static_cast<double>(size) > most_samples || (step.micro_batch > 0 && step.micro_batch != size * dp)) {
-          continue;
-        }
-        if (step.micro_batches > 0 ? count != step.micro_batches : count > kMostMicroBatches) continue;
-        for (const pipeline::StageVariant& variant : question.options.variants) {
-          // With one replica there is nothing to shard.
-          if (dp == 1 && variant.zero > 0) continue;
-          // One stage is the same under every schedule.
-          for (const pipeline::Schedule schedule : request.schedules) {
-            if (pp == 1 && schedule != request.schedules.front()) continue;
-            layouts.push_back({dp, pp, tp, size, variant, schedule});
-          }
+        return static_cast<double>(size) > most_samples || (step.micro_batch > 0 && step.micro_batch != size * dp) ||
+               (step.micro_batches > 0 ? count != step.micro_batches : count > kMostChosenMicroBatches);
+      };
+      grid.sizes.erase(std::remove_if(grid.sizes.begin(), grid.sizes.end(), left_out), grid.sizes.end());
+      std::reverse(grid.sizes.begin(), grid.sizes.end());
+      if (grid.sizes.empty()) continue;
+      for (const pipeline::StageVariant& variant : question.options.variants) {
+        // With one replica there is nothing to shard.
+        if (dp == 1 && variant.zero > 0) continue;
+        // One stage is the same under every schedule.
+        for (const pipeline::Schedule schedule : request.schedules) {
+          if (pp == 1 && schedule != request.schedules.front()) continue;
+          grid.layout.variant = variant;
+          grid.layout.schedule = schedule;
+          grids.push_back(grid);
         }
       }
     }
   }
-  return layouts;
+  return grids;
 }
 
 // Where no layout is left: what would leave one.
@@ -69,31 +80,36 @@ std::vector<Layout> uniform_layouts(const Question& question, std::int64_t batch
 Sweep sweep_layouts(const Question& question, const SweepRequest& request) {
   const pipeline::Profile& profile = question.profile();
   const StepRequest& step = question.step;
-  std::int64_t batch = step.batch;
-  if (batch == 0) {
-    batch = (step.micro_batch > 0 ? step.micro_batch : pipeline::own_samples(profile)) *
-            (step.micro_batches > 0 ? step.micro_batches : kDefaultMicroBatches);
-  }
-  const std::vector<Layout> layouts = uniform_layouts(question, batch, request);
+  const auto batch =
+      static_cast<std::int64_t>(std::llround(step_sizes(step, profile, pipeline::Replicas::kWhole).front().batch()));
+  const std::vector<Grid> grids = uniform_grids(question, batch, request);
   Question of_batch = question;
   of_batch.step.batch = batch;
   Work work(request.limits);
   Sweep sweep;
   std::vector<SweptLayout>& swept = sweep.layouts;
-  for (const Layout& layout : layouts) {
-    if (!swept.empty() && work.over()) {
-      sweep.left_out = static_cast<std::size_t>(layouts.data() + layouts.size() - &layout);
-      break;
+  for (const Grid& grid : grids) {
+    MoreMicroBatches more(step.micro_batches > 0);
+    for (const std::int64_t size : grid.sizes) {
+      Layout layout = grid.layout;
+      layout.micro_batch_size = size;
+      if (!more.worth_a_look(batch / layout.dp / size)) break;
+      if (!swept.empty() && work.over()) {
+        ++sweep.left_out;
+        continue;
+      }
+      const ScoredPlan scored = score_layout(layout, of_batch);
+      more.saw(scored.missing_bytes > 0 ? kInfinity : scored.simulated_step_ms);
+      if (!inexpressible(*question.framework, scored.placed, profile).empty()) continue;
+      swept.push_back({layout, scored.problem->micro_batches(), scored.simulated_step_ms, scored.missing_bytes,
+                       scored.missing_stage, scored.fullest_share});
     }
-    const ScoredPlan scored = score_layout(layout, of_batch);
-    if (!inexpressible(*question.framework, scored.placed, profile).empty()) continue;
-    swept.push_back({layout, scored.problem->micro_batches(), scored.simulated_step_ms, scored.missing_bytes,
-                     scored.missing_stage, scored.fullest_share});
   }
-  if (swept.empty() && !layouts.empty()) {
+  if (swept.empty() && !grids.empty()) {
     throw Error(ErrorKind::kUsage,
-                std::string(question.framework->name) + " can run none of the " + std::to_string(layouts.size()) +
-                    " uniform layouts there are: it has " + framework_text(*question.framework),
+                std::string(question.framework->name) + " can run none of the uniform layouts of " +
+                    std::to_string(grids.size()) + " shapes that there are: it has " +
+                    framework_text(*question.framework),
                 "drop --for, or allow other stage counts, ZeRO levels and schedules");
   }
   if (swept.empty()) refuse_none(profile, question.cluster, batch, request);

@@ -312,8 +312,8 @@ TEST(StepTimes, AModuleOfOneSampleGrowsAsOneOfSeveral) {
   EXPECT_EQ(profile_at(two_layers_of(1)).profile.micro_batch_size, 1);
 }
 
-// Positions that one sample adds without a broadcast, as weights of shape [1,...], and without a dimension of the batch:
-// neither they nor their update grow.
+// Positions that one sample adds without a broadcast, as weights of shape [1,...], and without a dimension of the
+// batch: neither they nor their update grow.
 std::string with_positions(int b) {
   const bool one = b == 1;
   const std::string text = R"(HloModule m
@@ -339,14 +339,16 @@ ENTRY e {
   nw = f32[32,32] subtract(w, gw)
   ROOT r = (f32[1,64,32], f32[64,32], f32[32,32], f32[]) tuple(nfirst, nsecond, nw, loss)
 })";
-  std::string out = all_replaced(text, "WIDEN", one ? R"(wide1 = f32[1,64,32] copy(first)
+  std::string out = all_replaced(text, "WIDEN",
+                                 one ? R"(wide1 = f32[1,64,32] copy(first)
   wide2 = f32[1,64,32] reshape(second))"
-                                                    : R"(flat = f32[64,32] reshape(first)
+                                     : R"(flat = f32[64,32] reshape(first)
   wide1 = f32[B,64,32] broadcast(flat), dimensions={1,2}
   wide2 = f32[B,64,32] broadcast(second), dimensions={1,2})");
-  out = all_replaced(out, "NARROW", one ? R"(g1 = f32[1,64,32] copy(gx)
+  out = all_replaced(out, "NARROW",
+                     one ? R"(g1 = f32[1,64,32] copy(gx)
   g2 = f32[64,32] reshape(gx))"
-                                        : R"(g2 = f32[64,32] reduce(gx, z), dimensions={0}, to_apply=sum
+                         : R"(g2 = f32[64,32] reduce(gx, z), dimensions={0}, to_apply=sum
   g1 = f32[1,64,32] reshape(g2))");
   return all_replaced(out, "[B,", "[" + std::to_string(b) + ",");
 }
