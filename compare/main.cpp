@@ -39,7 +39,6 @@ struct Asked {
     }
     out.plan = infer::make_question(options, input->profile, *cluster);
     out.plan.beside = {};
-    out.plan.flops = input->flops;
     out.module = input->module.get();
     const std::vector<planners::StepSize> sizes =
         planners::step_sizes(out.plan.step, input->profile, out.plan.options.replicas);

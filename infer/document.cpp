@@ -1,12 +1,14 @@
 #include "infer/document.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "common/base/cli.h"
 #include "common/base/files.h"
 #include "common/base/text_table.h"
 #include "common/base/work.h"
+#include "infer/utilization.h"
 #include "plan/planners/believable.h"
 
 namespace automap::infer {
@@ -61,6 +63,8 @@ PlanDocument described(const Question& question, const pipeline::PlacedPlan& pla
     document.limits.push_back({to_string(limit.kind), limit.stage, limit.ms, limit.share, limit.text});
   }
   describe_replicas(question.profile(), &document);
+  document.utilization = utilization_of(input, question.cluster, placed.device_numbers(), document.batch(),
+                                        document.simulated_step_ms, recomputed_share(placed, question.profile()));
   document.estimates = estimates_of(question, input, own);
   document.warnings = input.notices;
   warn_of_linear_times(question, placed, &document);
@@ -113,20 +117,28 @@ void describe_search(const Answer& answer, const machine::Cluster& cluster, Plan
   document->bound_devices_in_part = scope.devices_in_part;
 }
 
-// The peak of the cluster's first device for what most of the module's compute is ("matmul bf16"); 0: not known.
-double peak_tflops(const pipeline::Profile& profile, const machine::Cluster& cluster) {
-  const machine::DeviceType& device = cluster.devices.at(cluster.servers.front().device);
-  const std::size_t space = profile.work.rfind(' ');
-  const std::string type = space == std::string::npos ? "f32" : profile.work.substr(space + 1);
-  double peak = 0;
-  for (const auto& [name, tflops] : device.peak_tflops) {
-    // Matrix products of f32 run on tf32 units, where there are any.
-    if (name == type || (type == "f32" && name == "tf32")) peak = std::max(peak, tflops);
+// What all plans are that the bounds are about.
+void describe_premises(const Question& question, const Answer& answer, PlanDocument* document) {
+  PlanDocument::BoundPremises& premises = document->premises;
+  const planners::PlanRequest& request = question.request;
+  std::set<int> widths;
+  std::set<double> samples;
+  for (const planners::StepSize& size : answer.bounds.considered) {
+    widths.insert(size.width);
+    samples.insert(size.samples);
   }
-  return peak;
+  premises.widths.assign(widths.begin(), widths.end());
+  premises.micro_batch_samples.assign(samples.begin(), samples.end());
+  for (const pipeline::Schedule schedule : request.schedules) premises.schedules.emplace_back(to_string(schedule));
+  premises.least_stages = std::max(1, request.stages);
+  premises.most_stages = request.stages > 0 ? request.stages : request.max_stages;
+  premises.rules = planners::rules_of(question);
+  for (const planners::RelaxedRule& one : answer.relaxed) {
+    document->relaxed.push_back({one.rule, one.options, one.simulated_ms});
+  }
 }
 
-PlanCorner corner_of(const Question& question, const Candidate& one, const std::string& name) {
+PlanCorner corner_of(const Question& question, const PlanInput& input, const Candidate& one, const std::string& name) {
   PlanCorner corner;
   corner.name = name;
   corner.fits = one.found();
@@ -152,20 +164,20 @@ PlanCorner corner_of(const Question& question, const Candidate& one, const std::
       corner.stage_devices.push_back((stage.d1 - stage.d0) * stage.width());
     }
   }
-  const double samples = one.size.batch(), own = pipeline::own_samples(question.profile());
-  const double peak = peak_tflops(question.profile(), question.cluster);
-  corner.samples_per_s = samples / corner.simulated_step_ms * 1e3;
-  corner.tflops = question.flops * samples / own / (corner.simulated_step_ms * 1e9) / corner.devices;
-  corner.peak_share = peak > 0 ? corner.tflops / peak : 0;
+  const double recomputed = !one.even ? recomputed_share(one.placed, question.profile())
+                            : one.problem->variant(one.even->variant).recompute ? 1
+                                                                                : 0;
+  corner.utilization =
+      utilization_of(input, question.cluster, one.devices(), one.size.batch(), corner.simulated_step_ms, recomputed);
   return corner;
 }
 
 // The best of every kind, the shortest first.
-void list_kinds(const Question& question, const Answer& answer, PlanDocument* document) {
+void list_kinds(const Question& question, const PlanInput& input, const Answer& answer, PlanDocument* document) {
   if (answer.kinds.empty()) return;
   std::vector<PlanCorner>& corners = document->corners;
-  corners.push_back(corner_of(question, answer.plan(), "this plan"));
-  for (const Candidate& one : answer.kinds) corners.push_back(corner_of(question, one, one.kind));
+  corners.push_back(corner_of(question, input, answer.plan(), "this plan"));
+  for (const Candidate& one : answer.kinds) corners.push_back(corner_of(question, input, one, one.kind));
   std::stable_sort(corners.begin(), corners.end(), [](const PlanCorner& a, const PlanCorner& b) {
     return std::make_pair(!a.fits, a.simulated_step_ms) < std::make_pair(!b.fits, b.simulated_step_ms);
   });
@@ -185,6 +197,7 @@ PlanDocument document_of(const Question& question, const Answer& answer, const P
   const int cluster_devices = question.cluster.num_devices();
   PlanDocument document = described(question, answer.plan().placed, input, own);
   describe_search(answer, question.cluster, &document);
+  describe_premises(question, answer, &document);
   document.bound_within = std::move(within);
   planners::LayerResult at_layers = split_at_layers(question, answer);
   document.layer_split = std::move(at_layers.split);
@@ -197,7 +210,7 @@ PlanDocument document_of(const Question& question, const Answer& answer, const P
   }
   if (!answer.leaner.empty()) document.warnings.push_back(answer.leaner);
   warn_of_memory(question.options, &document);
-  list_kinds(question, answer, &document);
+  list_kinds(question, input, answer, &document);
   if (!answer.why_fewer.empty() && document.num_devices < cluster_devices) {
     document.warnings.push_back("uses " + std::to_string(document.num_devices) + " of " +
                                 std::to_string(cluster_devices) + " devices: " + answer.why_fewer);

@@ -110,7 +110,7 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
                                      options.sequence_parallel == "auto", &why_no_width);
   if (!why_no_width.empty()) input.notices.push_back("replicas have one device each: " + why_no_width);
   input.profile = std::move(model.profile);
-  input.flops = model.executed_flops;
+  input.work = model.work;
   partition::round_times(&input.profile);
   pipeline::match_devices(input.profile, cluster, source);
   input.notices.insert(input.notices.begin(), model.warnings.begin(), model.warnings.end());

@@ -10,18 +10,20 @@
 #include "common/machine/cluster.h"
 #include "common/machine/device.h"
 #include "common/pipeline/profile.h"
+#include "profile/model_work.h"
 
 namespace automap::infer {
 
 struct PlanInput {
   pipeline::Profile profile;
-  double flops = 0;                  // of the module as it is; 0: not known. HLO only
+  profile::ModelWork work;           // of the module as it is. HLO only
   std::string form;                  // "HLO text", "HDF5 profile", ... for people
   std::string sha256;                // of the bytes as given; empty when not asked for
   std::vector<std::string> notices;  // what was assumed, one sentence each
   // Chains that are counted as kernels of libraries: "12 attentions (12 causal), ..."; empty: none. HLO only
   std::string fused;
   std::shared_ptr<const hlo::HloModule> module;  // where it was asked for; null for a profile
+  bool of_module() const { return work.executed_flops > 0; }
 };
 
 struct InputOptions {

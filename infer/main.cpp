@@ -106,7 +106,6 @@ void read_model(Call& call) {
   log_verbose(call.input.form + ": " + format_count(call.input.profile.size()) + " forward instructions");
   call.question = make_question(call.options, call.input.profile, call.cluster);
   call.question.request = call.request;
-  call.question.flops = call.input.flops;
   call.question.framework = call.framework;
 }
 
@@ -116,6 +115,7 @@ void print_document(Call& call, PlanDocument document, const pipeline::Problem& 
   ReportOptions report;
   report.all_planners = options.all_planners;
   report.model_batch = call.input.profile.micro_batch_size;
+  report.masked_attentions = call.input.work.masked_attentions;
   report.batch_given = options.batch != "auto" || options.micro_batch != "auto" || options.micro_batches != "auto" ||
                        call.given.has_value();
   report.cluster_devices = call.cluster.num_devices();
@@ -143,10 +143,11 @@ int run_sweep(const Call& call) {
   if (limits_plans(*call.framework)) request.schedules = question.request.schedules;
   request.limits.cancelled = StopToken::stop_requested;
   const planners::Sweep sweep = sweep_layouts(question, request);
+  const SweepUse swept{sweep, call.input, call.cluster};
   if (call.options.json) {
-    print_exact(sweep_json(sweep));
+    print_exact(sweep_json(swept));
   } else {
-    print(sweep_text(sweep.layouts));
+    print(sweep_text(swept));
   }
   for (const std::string& warning : call.input.notices) log_warning(warning);
   if (sweep.left_out > 0) {
@@ -177,7 +178,7 @@ int run_score(Call& call) {
 planners::OtherProfile whole_between_products(const Call& call, PlanInput* other) {
   const InputOptions& input = call.options.input;
   const bool open = call.table.source_of("sequence-parallel") == "default" && input.sequence_parallel == "auto";
-  if (!open || call.input.flops <= 0 || call.input.profile.widths.empty() || input.path == "-") return {};
+  if (!open || !call.input.of_module() || call.input.profile.widths.empty() || input.path == "-") return {};
   return [&call, other] {
     InputOptions off = call.options.input;
     off.sequence_parallel = "off";

@@ -8,6 +8,7 @@
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "common/pipeline/exact.h"
+#include "infer/utilization.h"
 
 namespace automap::infer {
 namespace {
@@ -380,14 +381,27 @@ std::string other_bounds_text(const PlanDocument& document) {
          beaten(document.simulated_step_ms, other.simulated_ms) + "\n";
 }
 
+// What becomes of the samples, and how much of the devices they use.
+std::string utilization_text(const PlanDocument& document, const ReportOptions& options) {
+  const pipeline::PlanUtilization& use = document.utilization;
+  std::string out = "             " + format_number(use.samples_per_s) + " samples/s" +
+                    (use.tokens_per_s > 0 ? ", " + format_count(std::llround(use.tokens_per_s)) + " tokens/s" : "") +
+                    " in steps of " + format_count(std::llround(document.batch())) + " samples\n";
+  if (use.model_tflops <= 0) return out;
+  out += "             " + format_number(use.model_tflops) + " TFLOP/s of each device";
+  if (use.mfu > 0) out += ": MFU " + format_percent(use.mfu) + ", HFU " + format_percent(use.hfu);
+  if (options.masked_attentions > 0) {
+    out += " (of " + plural(static_cast<int>(options.masked_attentions), "attention") +
+           " what causal masks and windows hide is not counted)";
+  }
+  return out + "\n";
+}
+
 // How long a step takes, and how good that is.
 std::string step_text(const PlanDocument& document, const ReportOptions& options) {
   std::string out = "Step time    " + format_ms(document.simulated_step_ms) +
                     " simulated event by event; V (closed form) " + format_ms(document.step_ms) + "\n";
-  if (options.model_batch > 0 && document.simulated_step_ms > 0) {
-    out += "             " + format_number(document.batch() / document.simulated_step_ms * 1e3) +
-           " samples/s in steps of " + format_count(std::llround(document.batch())) + "\n";
-  }
+  if (options.model_batch > 0 && document.simulated_step_ms > 0) out += utilization_text(document, options);
   if (document.lower_bound_ms > 0) {
     const std::string none = no_plan(document, document.bounded);
     const bool both = document.lower_bound_ms == document.simulated_bound_ms;
@@ -408,6 +422,10 @@ std::string step_text(const PlanDocument& document, const ReportOptions& options
     out += "Lower bound  none was computed in the time\n";
   }
   out += other_bounds_text(document);
+  for (const PlanDocument::Relaxed& one : document.relaxed) {
+    out += "Without      the rule that " + one.rule + ", a step of " + format_ms(one.simulated_ms) + " was found (" +
+           change(one.simulated_ms, document.simulated_step_ms) + "; " + one.options + ")\n";
+  }
   if (options.free_plan_ms > 0) {
     const std::string changed = change(options.free_plan_ms, document.simulated_step_ms);
     out += "Equal shares stages of different sizes come to " + format_ms(options.free_plan_ms) + " simulated (" +
@@ -467,6 +485,13 @@ std::string corner_width(const pipeline::PlanCorner& corner) {
   return least == corner.width ? most : std::to_string(least) + "-" + most;
 }
 
+// The best of a kind is the plan itself.
+bool is_same_plan(const pipeline::PlanCorner& a, const pipeline::PlanCorner& b) {
+  return a.stages == b.stages && a.width == b.width && a.devices == b.devices && a.micro_batches == b.micro_batches &&
+         a.chunk_cuts == b.chunk_cuts && a.memory_bytes == b.memory_bytes &&
+         std::fabs(a.simulated_step_ms / b.simulated_step_ms - 1) < 1e-9;
+}
+
 std::string corners_text(const std::vector<pipeline::PlanCorner>& corners) {
   if (corners.empty()) return "";
   constexpr std::size_t kReasonWidth = 90;
@@ -478,7 +503,7 @@ std::string corners_text(const std::vector<pipeline::PlanCorner>& corners) {
                    {"step"},
                    {"longer", Align::kLeft},
                    {"samples/s"},
-                   {"TFLOP/s each"},
+                   {"MFU"},
                    {"memory"},
                    {"what limits it", Align::kLeft}});
   for (const pipeline::PlanCorner& corner : corners) {
@@ -490,16 +515,13 @@ std::string corners_text(const std::vector<pipeline::PlanCorner>& corners) {
     table.add_row({name, std::to_string(corner.stages) + " x " + corner_width(corner), std::to_string(corner.devices),
                    std::to_string(corner.micro_batches) + " of " + format_amount(corner.micro_batch_samples),
                    format_ms(corner.simulated_step_ms),
-                   corner.name == "this plan" ? "" : change(corner.simulated_step_ms, own->simulated_step_ms),
-                   format_number(corner.samples_per_s),
-                   corner.tflops <= 0
-                       ? "-"
-                       : format_number(corner.tflops) +
-                             (corner.peak_share > 0 ? " (" + format_percent(corner.peak_share) + ")" : ""),
+                   corner.name == "this plan"   ? ""
+                   : is_same_plan(corner, *own) ? "this plan"
+                                                : change(corner.simulated_step_ms, own->simulated_step_ms),
+                   format_number(corner.utilization.samples_per_s), mfu_text(corner.utilization),
                    format_bytes(corner.memory_bytes), shorten(printable(corner.why), kReasonWidth)});
   }
-  std::string text =
-      "The best of every kind of plan (simulated; TFLOP/s of each device, share of its peak)\n" + table.render("  ");
+  std::string text = "The best of every kind of plan (simulated)\n" + table.render("  ");
   for (const pipeline::PlanCorner& corner : corners) {
     if (corner.chunk_cuts.empty() || corner.simulated_step_ms >= own->simulated_step_ms) continue;
     text += "  " + corner.name + ": cut after instructions";

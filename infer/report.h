@@ -9,13 +9,14 @@
 namespace automap::infer {
 
 struct ReportOptions {
-  bool all_planners = false;  // a line for every planner instead of the runners-up
-  int max_stages = 16;        // what the lower bound speaks about
-  double model_batch = 0;     // samples of the module's own batch; 0: unknown
-  bool batch_given = false;   // the samples of a step are what somebody asked for
-  double free_plan_ms = 0;    // of a plan with equal replicas: the step of the best without that; 0: not asked
-  int cluster_devices = 0;    // of the whole cluster, used or not
-  std::string plans_for;      // the framework, and what plans for it hold to; empty: any
+  bool all_planners = false;           // a line for every planner instead of the runners-up
+  int max_stages = 16;                 // what the lower bound speaks about
+  double model_batch = 0;              // samples of the module's own batch; 0: unknown
+  std::int64_t masked_attentions = 0;  // profile::ModelWork's
+  bool batch_given = false;            // the samples of a step are what somebody asked for
+  double free_plan_ms = 0;             // of a plan with equal replicas: the step of the best without that; 0: not asked
+  int cluster_devices = 0;             // of the whole cluster, used or not
+  std::string plans_for;               // the framework, and what plans for it hold to; empty: any
 };
 
 // Ends with a newline. `problem` is the one the document was made from.

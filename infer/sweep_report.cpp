@@ -2,27 +2,42 @@
 
 #include <cmath>
 #include <cstdint>
+#include <numeric>
+#include <vector>
 
 #include "common/base/json.h"
 #include "common/base/json_text.h"
 #include "common/base/text_table.h"
+#include "infer/utilization.h"
 
 namespace automap::infer {
 
-using planners::Sweep;
 using planners::SweptLayout;
 
-std::string sweep_text(const std::vector<SweptLayout>& layouts) {
+namespace {
+
+pipeline::PlanUtilization use_of(const SweepUse& of, const SweptLayout& one) {
+  std::vector<int> devices(static_cast<std::size_t>(one.layout.dp * one.layout.pp * one.layout.tp));
+  std::iota(devices.begin(), devices.end(), 0);
+  return utilization_of(of.input, of.cluster, devices, one.batch(), one.simulated_step_ms,
+                        one.layout.variant.recompute ? 1 : 0);
+}
+
+}  // namespace
+
+std::string sweep_text(const SweepUse& of) {
+  const std::vector<SweptLayout>& layouts = of.sweep.layouts;
   const double batch = layouts.front().batch();
   TextTable table({{"layout", TextTable::Align::kLeft},
                    {"micro-batches"},
                    {"step"},
                    {"samples/s"},
+                   {"MFU"},
                    {"memory", TextTable::Align::kLeft}});
   for (const SweptLayout& one : layouts) {
     const bool fits = one.missing_bytes <= 0;
     table.add_row({one.layout.text(), std::to_string(one.micro_batches), format_ms(one.simulated_step_ms),
-                   format_number(batch / one.simulated_step_ms * 1e3),
+                   format_number(batch / one.simulated_step_ms * 1e3), mfu_text(use_of(of, one)),
                    fits ? format_percent(one.fullest_share)
                         : "lacks " + format_bytes(one.missing_bytes) + " on each device of stage " +
                               std::to_string(one.missing_stage)});
@@ -31,8 +46,8 @@ std::string sweep_text(const std::vector<SweptLayout>& layouts) {
          " samples\n" + table.render("  ");
 }
 
-std::string sweep_json(const Sweep& sweep) {
-  const std::vector<SweptLayout>& layouts = sweep.layouts;
+std::string sweep_json(const SweepUse& of) {
+  const std::vector<SweptLayout>& layouts = of.sweep.layouts;
   Json rows = Json::array();
   for (const SweptLayout& one : layouts) {
     rows.push_back({{"layout", one.layout.text()},
@@ -45,6 +60,7 @@ std::string sweep_json(const Sweep& sweep) {
                     {"schedule", to_string(one.layout.schedule)},
                     {"micro_batches", one.micro_batches},
                     {"simulated_step_ms", one.simulated_step_ms},
+                    {"utilization", utilization_json(use_of(of, one))},
                     {"fits", one.missing_bytes <= 0},
                     {"missing_bytes", static_cast<std::int64_t>(std::ceil(one.missing_bytes))},
                     {"missing_stage", one.missing_stage},
@@ -52,7 +68,7 @@ std::string sweep_json(const Sweep& sweep) {
   }
   const Json document = {{"schema", "automap.sweep/1"},
                          {"batch", layouts.front().batch()},
-                         {"left_out", sweep.left_out},
+                         {"left_out", of.sweep.left_out},
                          {"layouts", rows}};
   return json_text(document);
 }

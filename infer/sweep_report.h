@@ -2,14 +2,22 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
+#include "common/machine/cluster.h"
+#include "infer/input.h"
 #include "plan/planners/sweep.h"
 
 namespace automap::infer {
 
+// What was swept, and the model and cluster whose use is said of each layout.
+struct SweepUse {
+  const planners::Sweep& sweep;
+  const PlanInput& input;
+  const machine::Cluster& cluster;
+};
+
 // Of layouts of one batch, at least one.
-std::string sweep_text(const std::vector<planners::SweptLayout>& layouts);
-std::string sweep_json(const planners::Sweep& sweep);
+std::string sweep_text(const SweepUse& of);
+std::string sweep_json(const SweepUse& of);
 
 }  // namespace automap::infer

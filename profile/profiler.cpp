@@ -401,6 +401,10 @@ class Profiler {
       if (at_->part(id) == Part::kForward && charges_->runs(id))
         out_.forward_flops += once.instructions[static_cast<std::size_t>(flow_->node(id).instruction)].flops;
     }
+    std::vector<bool> runs(static_cast<std::size_t>(flow_->size()));
+    for (NodeId id = 0; id < flow_->size(); ++id) runs[index(id)] = charges_->runs(id);
+    const FusedChains* chains = options_.estimator == nullptr ? nullptr : &options_.estimator->structure().fused;
+    out_.work = model_work(graph_, step_, runs, chains, times_.whiles);
     out_.warnings.insert(out_.warnings.end(), step_.warnings.begin(), step_.warnings.end());
     out_.warnings.insert(out_.warnings.end(), times_.notices.begin(), times_.notices.end());
     if (once.custom_calls > 0) {

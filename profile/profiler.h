@@ -24,6 +24,7 @@
 #include "common/graph/variables.h"
 #include "common/pipeline/profile.h"
 #include "profile/instruction_times.h"
+#include "profile/model_work.h"
 #include "profile/time_estimator.h"
 #include "profile/width_parts.h"
 
@@ -98,6 +99,7 @@ struct ModelProfile {
   double forward_flops = 0, total_flops = 0;
   // Loops as often as they run.
   double executed_flops = 0;
+  ModelWork work;
   // Loops that hold most of the compute or of the weights and cannot be cut. `warnings` says it too.
   std::vector<UncutLoop> uncut_loops;
   bool optimized = false;  // HLO after optimization, whose variables nobody can find; `warnings` says it too

@@ -346,6 +346,19 @@ Json bounds_json(const PlanDocument& document) {
                  {"devices", document.bound_devices},
                  {"devices_in_part", document.bound_devices_in_part}};
   if (!document.bound_within.empty()) bounds["within"] = document.bound_within;
+  const PlanDocument::BoundPremises& premises = document.premises;
+  if (!premises.schedules.empty()) {
+    bounds["premises"] = {{"widths", premises.widths},
+                          {"schedules", premises.schedules},
+                          {"stages", {premises.least_stages, premises.most_stages}},
+                          {"micro_batch_samples", premises.micro_batch_samples},
+                          {"rules", premises.rules}};
+    Json relaxed = Json::array();
+    for (const PlanDocument::Relaxed& one : document.relaxed) {
+      relaxed.push_back({{"rule", one.rule}, {"options", one.options}, {"simulated_step_ms", one.simulated_ms}});
+    }
+    bounds["relaxed"] = relaxed;
+  }
   if (document.bounded != BoundedWidths::kAll) {
     const bool one = document.bounded == BoundedWidths::kOne;
     bounds["widths"] = one ? kOneWidth : kAnyWidths;
@@ -356,6 +369,19 @@ Json bounds_json(const PlanDocument& document) {
   }
   return bounds;
 }
+
+}  // namespace
+
+Json utilization_json(const PlanUtilization& of) {
+  const auto known = [](double value) { return value > 0 ? Json(value) : Json(); };
+  return {{"samples_per_s", known(of.samples_per_s)},
+          {"tokens_per_s", known(of.tokens_per_s)},
+          {"model_tflops_per_device", known(of.model_tflops)},
+          {"mfu", known(of.mfu)},
+          {"hfu", known(of.hfu)}};
+}
+
+namespace {
 
 Json corners_json(const std::vector<PlanCorner>& corners) {
   Json rows = Json::array();
@@ -372,9 +398,7 @@ Json corners_json(const std::vector<PlanCorner>& corners) {
       row["simulated_step_ms"] = corner.simulated_step_ms;
       row["memory_bytes"] = corner.memory_bytes;
       row["capacity_bytes"] = corner.capacity_bytes;
-      row["samples_per_s"] = corner.samples_per_s;
-      row["tflops_per_device"] = corner.tflops > 0 ? Json(corner.tflops) : Json();
-      row["share_of_peak"] = corner.peak_share > 0 ? Json(corner.peak_share) : Json();
+      row["utilization"] = utilization_json(corner.utilization);
       if (!corner.left_out.empty()) row["left_out"] = corner.left_out;
       if (!corner.chunk_cuts.empty()) row["chunk_cuts"] = corner.chunk_cuts;
       if (!corner.stage_devices.empty()) {
@@ -472,6 +496,7 @@ std::string to_json_text(const PlanDocument& document) {
                {"groups", groups},
                {"step_ms", document.step_ms},
                {"simulated_step_ms", document.simulated_step_ms},
+               {"utilization", utilization_json(document.utilization)},
                {"lower_bound_ms", bounded ? Json(document.lower_bound_ms) : Json()},
                {"lower_bound_method", or_null(document.lower_bound_method)},
                {"gap", bounded ? Json(document.gap) : Json()},

@@ -14,6 +14,10 @@
 #include "common/pipeline/problem.h"
 #include "common/pipeline/profile.h"
 
+namespace automap {
+class Json;
+}
+
 namespace automap::pipeline {
 
 // Turns of a loop over layers that a stage runs.
@@ -117,6 +121,13 @@ struct PlanWidth {
   double step_ms = 0, simulated_step_ms = 0;
 };
 
+// How much of its devices a step uses (infer/utilization.h); each 0: not known.
+struct PlanUtilization {
+  double samples_per_s = 0, tokens_per_s = 0;
+  double model_tflops = 0;  // of each device
+  double mfu = 0, hfu = 0;  // model and hardware FLOPs over the peak of the plan's devices
+};
+
 // The best of one kind of plan on the same costs (plan/planners/kinds.h).
 struct PlanCorner {
   std::string name;    // "data parallel"
@@ -126,10 +137,9 @@ struct PlanCorner {
   double micro_batch_samples = 0;
   double step_ms = 0, simulated_step_ms = 0;
   double memory_bytes = 0, capacity_bytes = 0;  // of the fullest device
-  double samples_per_s = 0;
-  double tflops = 0, peak_share = 0;  // per device; 0: not known
-  std::string why;                    // what limits it
-  std::string left_out;               // why it is not the plan: it is shorter, or no plan has its schedule yet
+  PlanUtilization utilization;
+  std::string why;       // what limits it
+  std::string left_out;  // why it is not the plan: it is shorter, or no plan has its schedule yet
   // Of schedules of even groups: the instructions behind which the model is cut into parts, part p for group
   // p mod stages.
   std::vector<int> chunk_cuts;
@@ -159,7 +169,8 @@ struct PlanDocument {
   Plan plan;
   std::vector<PlanStage> stages;
   double step_ms = 0, simulated_step_ms = 0;
-  double lower_bound_ms = 0;  // 0: none was computed (null in the file, gap too)
+  PlanUtilization utilization;  // written, and not read
+  double lower_bound_ms = 0;    // 0: none was computed (null in the file, gap too)
   std::string lower_bound_method;
   double simulated_bound_ms = 0;  // no plan's simulated step is shorter, whatever its warm-up; 0: not known
   // Numbers of devices whose plans the bounds are about (describe_plan: its own), and those of which only some splits
@@ -168,6 +179,20 @@ struct PlanDocument {
   bool bound_all_devices = false;  // whichever devices of the cluster, in whatever order
   // The options that left only some plans, which the bounds are about: "--micro-batch 8".
   std::vector<std::string> bound_within;
+  // What all plans are that the bounds are about, beside that, and rules among them that cost much. Written, not read.
+  struct BoundPremises {
+    std::vector<int> widths;
+    std::vector<std::string> schedules;
+    int least_stages = 1, most_stages = 1;
+    std::vector<double> micro_batch_samples;  // ascending
+    std::vector<std::string> rules;
+  };
+  BoundPremises premises;
+  struct Relaxed {
+    std::string rule, options;
+    double simulated_ms = 0;
+  };
+  std::vector<Relaxed> relaxed;
   // What the bounds are about; they hold for this plan. Those about plans of any widths, beside bounds of kOne; about
   // plans of one width, beside those of kAny.
   BoundedWidths bounded = BoundedWidths::kAll;
@@ -205,6 +230,9 @@ struct PlanDocument {
 PlanDocument describe_plan(const Problem& problem, const Profile& profile, const Plan& plan);
 // The same of stages of any widths; `profile` is that of single devices, or of any width.
 PlanDocument describe_plan(const PlacedPlan& placed, const Profile& profile);
+
+// As the document has it.
+Json utilization_json(const PlanUtilization& of);
 
 // The document, indented, with a final newline.
 std::string to_json_text(const PlanDocument& document);

@@ -167,6 +167,10 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
     const pipeline::LowerBound any = any_width_bound(rest, out.one_width, out.bounds);
     out.any_widths = {any.ms, any.ms, any.method, out.bounds.considered, out.bounds.all_devices};
   }
+  const bool searched_all = question.request.planner == PlannerKind::kAuto && question.request.lower_bound;
+  if (searched_all && !out.mixed && !out.notes.cut_by_time && !out_of_time()) {
+    out.relaxed = relaxed_rules(rest, out.one_width);
+  }
   out.notes.planning_ms = spent_ms();
   std::stable_sort(out.kinds.begin(), out.kinds.end(), [](const Candidate& a, const Candidate& b) {
     return std::make_pair(!a.found(), a.simulated_step_ms) < std::make_pair(!b.found(), b.simulated_step_ms);

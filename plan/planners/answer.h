@@ -12,6 +12,7 @@
 #include "plan/planners/kinds.h"
 #include "plan/planners/layers.h"
 #include "plan/planners/question.h"
+#include "plan/planners/relaxed_rules.h"
 
 namespace automap::planners {
 
@@ -26,6 +27,7 @@ struct Answer {
   std::vector<WidthAlternative> widths;  // where the profile knows several
   std::string why_fewer;                 // why it leaves devices of the cluster free; empty: it does not
   double free_plan_ms = 0;               // as StepPlan has it
+  std::vector<RelaxedRule> relaxed;      // rules that cost more than kRuleWorthNaming
   std::string leaner;  // what the plan costs for filling less memory than the shortest; empty: nothing
   // The question's profile was the other one (see below).
   bool other_profile = false;

@@ -44,7 +44,6 @@ struct Question {
   BesidePlan beside;
   // Whose plans are looked for, within all of the above (apply_framework). A row: lives for ever.
   const Framework* framework = &any_framework();
-  double flops = 0;  // of the module's own micro-batch; 0: not known
 
  private:
   std::shared_ptr<const pipeline::Profile> profile_ = std::make_shared<const pipeline::Profile>();

@@ -1,0 +1,32 @@
+// What a step computes by the field's conventions, over which its time gives utilization: model FLOPs (MFU) and those
+// that hardware executes (HFU), both of matrix products and convolutions (Chowdhery et al., PaLM, appendix B).
+#pragma once
+
+#include <cstdint>
+
+#include "common/graph/graph.h"
+#include "common/graph/training_step.h"
+#include "profile/fused_chains.h"
+#include "profile/instruction_times.h"
+
+namespace automap::profile {
+
+// Of one pass over the module's own samples, loops as often as they turn.
+struct ModelWork {
+  // Of the forward pass, with causal and banded attention as a kernel computes it that skips what the mask hides,
+  // whether one is used or not.
+  double forward_flops = 0;
+  // Three times that of a training step, whatever it computes again; of inference that itself.
+  double model_flops = 0;
+  // What the module says, copies that it computes again included, without what its fused kernels skip.
+  double executed_flops = 0;
+  std::int64_t masked_attentions = 0;  // of the forward pass, of which forward_flops leaves a part out
+  std::int64_t tokens = 0;             // token ids of a sample; 0: no input holds any
+};
+
+// `runs`: by node of the step's flow, false where it is in a branch that another one hides. `used`: the chains that
+// are estimated as kernels; null: none. `whiles`: of the whole module.
+ModelWork model_work(const graph::Graph& graph, const graph::TrainingStep& step, const std::vector<bool>& runs,
+                     const FusedChains* used, const std::vector<InstructionTimes::While>& whiles);
+
+}  // namespace automap::profile
