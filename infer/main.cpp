@@ -22,6 +22,7 @@
 #include "infer/options.h"
 #include "infer/plan_file.h"
 #include "infer/report.h"
+#include "infer/summary.h"
 #include "infer/sweep_report.h"
 #include "plan/planners/answer.h"
 #include "plan/planners/believable.h"
@@ -116,22 +117,28 @@ void print_document(Call& call, PlanDocument document, const pipeline::Problem& 
   report.all_planners = options.all_planners;
   report.model_batch = call.input.profile.micro_batch_size;
   report.masked_attentions = call.input.work.masked_attentions;
+  report.training = call.input.profile.forward_fraction < 1;
+  report.expected_error = planners::expected_errors(call.input.profile, call.cluster).compute;
+  report.kinds_asked = options.explore == "on";
   report.batch_given = options.batch != "auto" || options.micro_batch != "auto" || options.micro_batches != "auto" ||
                        call.given.has_value();
   report.cluster_devices = call.cluster.num_devices();
   report.free_plan_ms = free_plan_ms;
   if (limits_plans(*call.framework)) {
+    report.framework = call.framework->name;
     report.plans_for = std::string(call.framework->name) + ": " + framework_text(*call.framework);
   }
   if (call.plan_file) call.plan_file->write(to_json_text(document));
   call.outputs.prepare();
+  // What changes the answer is read first.
+  for (const std::string& warning : document.warnings) log_warning(warning);
   if (options.json && options.output != "-") {
     print_exact(to_json_text(document));
   } else if (options.output != "-") {
-    print(report_text(document, problem, report));
+    print(summary_text(document, report, summary_width()));
+    print(options.details ? "\n" + report_text(document, problem, report) : asked_tables_text(document, report));
   }
   call.outputs.commit();
-  for (const std::string& warning : document.warnings) log_warning(warning);
 }
 
 int run_sweep(const Call& call) {

@@ -214,8 +214,7 @@ void declare_given(OptionTable& table, InferOptions& o) {
       .add(&o.layout, "layout",
            "say what this layout takes, whole layers spread evenly: dp=8,pp=4,micro-batch-size=2[,zero=1,"
            "recompute=layer,schedule=1f1b]; micro-batch-size counts the samples of one replica (left out: the largest "
-           "that "
-           "fits in memory; of several stages the one with the shortest step)")
+           "that fits in memory; of several stages the one with the shortest step)")
       .no_file()
       .metavar("LAYOUT");
   table.add_flag(&o.sweep, "sweep", "list every uniform layout, the best first");
@@ -303,6 +302,8 @@ void declare_online(OptionTable& table, InferOptions& o) {
 
 void declare_output(OptionTable& table, InferOptions& o) {
   table.group("Output");
+  table.add_flag(&o.details, "details",
+                 "also print stages, memory, what is proven, and all that was compared; else fifteen lines");
   table.add(&o.output, "output", "also write the plan (automap.plan/3 JSON) to FILE")
       .writes_file()
       .shorthand('o')

@@ -22,7 +22,7 @@ namespace automap::infer {
 struct InferOptions {
   InputOptions input;
   std::string cluster, device, output, policy, plan, layout;
-  bool sweep = false;
+  bool sweep = false, details = false;
   pipeline::ProblemOptions problem;
   std::string batch = "auto", micro_batch = "auto", micro_batches = "auto", replicas = "whole",
               gradient_sync = "overlap";

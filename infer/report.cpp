@@ -542,6 +542,18 @@ std::string corners_text(const std::vector<pipeline::PlanCorner>& corners) {
   return text;
 }
 
+std::string asked_tables_text(const PlanDocument& document, const ReportOptions& options) {
+  std::string out;
+  if (options.kinds_asked && !document.corners.empty()) out += "\n" + corners_text(document.corners);
+  if (document.planner_table) {
+    out += "\n" + planner_table_text(*document.planner_table);
+  } else if (options.all_planners) {
+    out += "\n" + other_planners(document, true);
+  }
+  if (!document.sensitivity.empty()) out += "\n" + sensitivity_text(document.sensitivity);
+  return out;
+}
+
 std::string report_text(const PlanDocument& document, const Problem& problem, const ReportOptions& options) {
   std::string out = title_text(document, options) + "\n";
   out += stage_table(document, problem) + "\n" + memory_table(document) + "\n";

@@ -13,14 +13,22 @@ struct ReportOptions {
   int max_stages = 16;                 // what the lower bound speaks about
   double model_batch = 0;              // samples of the module's own batch; 0: unknown
   std::int64_t masked_attentions = 0;  // profile::ModelWork's
+  bool training = true;                // else the model has no backward pass
+  double expected_error = 0;           // of compute (planners::ExpectedErrors); 0: not said
+  bool kinds_asked = false;            // the table of kinds is part of the answer
   bool batch_given = false;            // the samples of a step are what somebody asked for
   double free_plan_ms = 0;             // of a plan with equal replicas: the step of the best without that; 0: not asked
   int cluster_devices = 0;             // of the whole cluster, used or not
+  std::string framework;               // --for, where it limits plans
   std::string plans_for;               // the framework, and what plans for it hold to; empty: any
 };
 
 // Ends with a newline. `problem` is the one the document was made from.
+// All of it.
 std::string report_text(const pipeline::PlanDocument& document, const pipeline::Problem& problem,
                         const ReportOptions& options);
+
+// The tables that were asked for by name, each behind an empty line; empty: none.
+std::string asked_tables_text(const pipeline::PlanDocument& document, const ReportOptions& options);
 
 }  // namespace automap::infer

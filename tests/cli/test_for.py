@@ -70,7 +70,7 @@ class For(ProgramTest):
         self.assertNotIn("stages of different widths", kinds)
 
     def test_report(self):
-        result = run("automap-infer", GPT2, "--cluster", "config-c", "--for", "megatron", "--planner", "policy")
+        result = run("automap-infer", GPT2, "--cluster", "config-c", "--for", "megatron", "--planner", "policy", "--details")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("\nFor megatron: schedule 1f1b, all stages with as many replicas", result.stdout)
         self.assertIn("within --for megatron", result.stdout)

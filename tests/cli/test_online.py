@@ -73,7 +73,7 @@ class Online(ProgramTest):
         more = self.plan("--plays", "200", "--search-state", state)
         self.assertEqual((more["online"]["earlier_plays"], more["online"]["plays"]), (80, 200))
         self.assertEqual(more["online"]["steps"][0], first["online"]["steps"][0])
-        text = self.pipeline("--plays", "200", "--search-state", state).stdout
+        text = self.pipeline("--plays", "200", "--search-state", state, "--details").stdout
         self.assertIn("200 plays (200 of earlier sessions)", text)
 
     def test_killed_and_stopped_searches_go_on(self):

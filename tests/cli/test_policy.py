@@ -76,9 +76,9 @@ class PolicyPlanner(ProgramTest):
         plan = self.plan("--policy", self.file, "--time-limit", "1h")
         names = {a["planner"] for a in plan["alternatives"]}
         self.assertLessEqual({"policy", "rollouts", "data-parallel"}, names)
-        result = self.infer("--policy", self.file, "--time-limit", "1h")
+        result = self.infer("--policy", self.file, "--time-limit", "1h", "--details")
         self.assertRegex(result.stdout, r"Planned in .*found by [\w+-]+ after ")
-        proven = self.infer("--policy", self.file, "--objective", "value", "--stages", 2, "--zero", "0", "--time-limit", "1h")
+        proven = self.infer("--policy", self.file, "--objective", "value", "--stages", 2, "--zero", "0", "--time-limit", "1h", "--details")
         self.assertRegex(proven.stdout, r"V proven the least after ")
 
     def test_planner_table(self):

@@ -288,7 +288,7 @@ class Runnable(ProgramTest):
             if narrow["devices"] in bounds["devices"]:
                 self.assertGreaterEqual(narrow["step_ms"], bounds["value"] * (1 - 1e-9))
                 self.assertGreaterEqual(narrow["simulated_step_ms"], bounds["simulated"] * (1 - 1e-9))
-        report = run("automap-infer", model, "--cluster", "config-c", "--batch", 37, "--effort", "quick").stdout
+        report = run("automap-infer", model, "--cluster", "config-c", "--batch", 37, "--effort", "quick", "--details").stdout
         self.assertRegex(report, r"Lower bound .*: no plan (?:of one width )?on [\d, or]+ devices?,? .*has a smaller V")
         # All devices share the micro-batches of the usual batch.
         self.assertEqual(self.plan(model, "--cluster", "config-a", "--batch", 256, "--micro-batch", 16)["bounds"]["devices"], [16])
@@ -333,7 +333,7 @@ class Runnable(ProgramTest):
         self.assertEqual(exchanged[0], exchanged[3])
         self.assertEqual(exchanged[1:3], [0, 0])
         self.assertEqual([stage["shared_gradients_ms"] for stage in self.plan(model, *layout, "dp=16,pp=1,micro-batch-size=1")["stages"]], [0])
-        text = run("automap-infer", model, *layout, "dp=4,pp=4,micro-batch-size=1").stdout
+        text = run("automap-infer", model, *layout, "dp=4,pp=4,micro-batch-size=1", "--details").stdout
         self.assertRegex(text, r"stages 1 and 4 exchange")
 
     def test_faster_devices_alone_where_the_others_only_slow_them_down(self):

@@ -1,0 +1,291 @@
+#include "infer/summary.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "common/base/printable.h"
+#include "common/base/text_table.h"
+#include "infer/utilization.h"
+
+namespace automap::infer {
+namespace {
+
+using pipeline::PlanCorner;
+using pipeline::PlanDocument;
+using pipeline::PlanStage;
+
+constexpr std::size_t kLabel = 8;
+constexpr std::size_t kMostStageLines = 4, kMostOthers = 3;
+constexpr int kLongestLayer = 40;
+
+// A paragraph behind its label. What is not `needed` goes first, the last of those before the others.
+struct Entry {
+  std::string label, text;
+  bool needed = true;
+  std::size_t most_lines = 2;
+};
+
+// `text` in lines of at most `room` columns, broken at blanks; a word that is longer is shortened.
+std::vector<std::string> wrapped(const std::string& text, int room) {
+  std::vector<std::string> lines;
+  std::string line;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t blank = std::min(text.find(' ', at), text.size());
+    const std::string word = shorten(text.substr(at, blank - at), room);
+    at = blank + 1;
+    if (!line.empty() && display_width(line) + 1 + display_width(word) > room) {
+      lines.push_back(line);
+      line.clear();
+    }
+    line += (line.empty() ? "" : " ") + word;
+  }
+  if (!line.empty()) lines.push_back(line);
+  return lines;
+}
+
+std::vector<std::string> lines_of(const Entry& entry, int width) {
+  std::vector<std::string> lines = wrapped(printable(entry.text), width - static_cast<int>(kLabel));
+  if (lines.size() > entry.most_lines) {
+    lines.resize(entry.most_lines);
+    lines.back() = shorten(lines.back() + " ...", width - static_cast<int>(kLabel));
+  }
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    std::string label = i == 0 ? entry.label : "";
+    label.resize(kLabel, ' ');
+    lines[i] = label + lines[i];
+  }
+  return lines;
+}
+
+// "FSDP (ZeRO 3)", "a pipeline of 4 stages, tensor parallelism of 2, recomputation": what the plan is.
+std::string kind_text(const PlanDocument& document) {
+  const PlanStage& first = document.stages.front();
+  const std::size_t stages = document.stages.size();
+  const auto all = [&](auto same) {
+    return std::all_of(document.stages.begin(), document.stages.end(), [&](const PlanStage& s) { return same(s); });
+  };
+  std::vector<std::string> parts;
+  if (stages > 1) parts.push_back("a pipeline of " + std::to_string(stages) + " stages");
+  if (document.mixed_widths()) {
+    parts.emplace_back("tensor parallelism of several widths");
+  } else if (first.width > 1) {
+    parts.push_back("tensor parallelism of " + std::to_string(first.width));
+  }
+  const auto replicas = [](const PlanStage& s) { return s.devices / s.width; };
+  const bool same_zero = all([&](const PlanStage& s) { return s.variant.zero == first.variant.zero; });
+  const int zero = first.variant.zero;
+  const std::string sharded = !same_zero  ? "ZeRO by stage"
+                              : zero == 3 ? "FSDP (ZeRO 3)"
+                              : zero > 0  ? "ZeRO " + std::to_string(zero)
+                                          : "";
+  if (all([&](const PlanStage& s) { return replicas(s) == replicas(first); })) {
+    if (replicas(first) > 1) {
+      const std::string ways = std::to_string(replicas(first));
+      if (stages == 1 && first.width == 1) {
+        parts.push_back(zero == 3 ? sharded : "data parallelism" + (sharded.empty() ? "" : " with " + sharded));
+      } else {
+        parts.push_back("data parallelism of " + ways + (sharded.empty() ? "" : " with " + sharded));
+      }
+    }
+  } else {
+    parts.push_back("data parallelism of each stage's own" + (sharded.empty() ? "" : " with " + sharded));
+  }
+  const auto again = std::count_if(document.stages.begin(), document.stages.end(),
+                                   [](const PlanStage& s) { return s.variant.recompute; });
+  if (again > 0) {
+    parts.push_back(static_cast<std::size_t>(again) == stages ? "recomputation"
+                                                              : "recomputation in " + plural(again, "stage"));
+  }
+  std::string out;
+  for (const std::string& part : parts) out += (out.empty() ? "" : ", ") + part;
+  return out.empty() ? "one replica" : out;
+}
+
+std::string headline_text(const PlanDocument& document, const ReportOptions& options) {
+  const int used = document.num_devices, there = std::max(options.cluster_devices, used);
+  const std::string devices = used == there ? (there == 1 ? "the device" : "all " + format_count(there) + " devices")
+                                            : format_count(used) + " of the " + format_count(there) + " devices";
+  return (options.training ? "Train " : "Run ") + (document.model.empty() ? "the model" : document.model) + " on " +
+         devices + " of " + document.cluster + (options.framework.empty() ? "" : " with " + options.framework) + ": " +
+         kind_text(document);
+}
+
+// What the plan takes.
+std::string figures_text(const PlanDocument& document, const ReportOptions& options) {
+  const double step = document.simulated_step_ms, factor = 1 + options.expected_error;
+  std::string out = format_ms(step) + " a step";
+  if (options.expected_error > 0) out += " (" + format_ms(step / factor) + " to " + format_ms(step * factor) + ")";
+  const pipeline::PlanUtilization& use = document.utilization;
+  if (use.tokens_per_s > 0) {
+    out += ", " + format_count(std::llround(use.tokens_per_s)) + " tokens/s";
+  } else if (options.model_batch > 0 && use.samples_per_s > 0) {
+    out += ", " + format_number(use.samples_per_s) + " samples/s";
+  }
+  if (use.mfu > 0) out += ", MFU " + format_percent(use.mfu);
+  const auto fullest =
+      std::max_element(document.stages.begin(), document.stages.end(), [](const PlanStage& a, const PlanStage& b) {
+        return a.memory_bytes / a.capacity_bytes < b.memory_bytes / b.capacity_bytes;
+      });
+  out += ", " + format_bytes(fullest->memory_bytes) + " of " + format_bytes(fullest->capacity_bytes) + " on " +
+         (document.stages.size() > 1 ? "the fullest device" : "each device");
+  return out;
+}
+
+std::string batch_text(const PlanDocument& document, const ReportOptions& options) {
+  const long long batch = std::llround(document.batch());
+  std::string out = plural(batch, "sample") + " a step";
+  if (!options.batch_given && options.model_batch > 0) {
+    out += " (nobody gave --batch: " + format_amount(document.batch() / options.model_batch) + " times the model's " +
+           format_amount(options.model_batch) + ")";
+  }
+  out += ", " + plural(document.micro_batches, "micro-batch") + " of " + format_amount(document.micro_batch_samples);
+  const double each = document.stages.front().samples;
+  if (each > 0 && each != document.micro_batch_samples && document.stages.size() == 1) {
+    out += ", " + format_amount(each) + " on each " + (document.stages.front().width > 1 ? "replica" : "device");
+  }
+  if (document.stages.size() > 1) out += std::string(", schedule ") + to_string(document.plan.schedule);
+  return out;
+}
+
+std::string stage_text(const PlanStage& stage) {
+  const std::string first = stage.first_layer.empty() ? stage.first_name : stage.first_layer;
+  const std::string last = stage.last_layer.empty() ? stage.last_name : stage.last_layer;
+  std::string out = shorten(first, kLongestLayer);
+  if (last != first) out += " to " + shorten(last, kLongestLayer);
+  return out + " on device" + (stage.devices > 1 ? "s " : " ") + spans_text(stage.device_numbers);
+}
+
+void add_stages(const PlanDocument& document, std::vector<Entry>* entries) {
+  const std::size_t stages = document.stages.size();
+  if (stages == 1) return;
+  if (stages <= kMostStageLines) {
+    for (std::size_t s = 0; s < stages; ++s) {
+      entries->push_back(
+          {s == 0 ? "Stages" : "", std::to_string(s + 1) + "  " + stage_text(document.stages[s]), true, 1});
+    }
+    return;
+  }
+  std::string starts;
+  for (const PlanStage& stage : document.stages) {
+    const std::string& layer = stage.first_layer.empty() ? stage.first_name : stage.first_layer;
+    starts += (starts.empty() ? "" : ", ") + shorten(layer, kLongestLayer);
+  }
+  entries->push_back({"Stages", "begin at " + starts, true, 3});
+}
+
+const PlanCorner* own_corner(const PlanDocument& document) {
+  for (const PlanCorner& corner : document.corners) {
+    if (corner.name == "this plan") return &corner;
+  }
+  return nullptr;
+}
+
+// "dp=4,pp=1,tp=2,micro-batch-size=4,zero=3" -> "dp4 tp2 zero3"; of what is no layout of a framework the kind's name.
+std::string short_name(const PlanCorner& corner) {
+  if (corner.layout.rfind("dp=", 0) != 0) return corner.name;
+  std::string out;
+  for (std::size_t at = 0; at < corner.layout.size();) {
+    const std::size_t comma = std::min(corner.layout.find(',', at), corner.layout.size());
+    std::string word = corner.layout.substr(at, comma - at);
+    at = comma + 1;
+    if (word == "pp=1" || word == "dp=1" || word.rfind("micro-batch-size=", 0) == 0) continue;
+    word.erase(std::remove(word.begin(), word.end(), '='), word.end());
+    out += (out.empty() ? "" : " ") + word;
+  }
+  return out.empty() ? corner.name : out;
+}
+
+// The best of other kinds that are longer, each once.
+std::string others_text(const PlanDocument& document) {
+  const PlanCorner* own = own_corner(document);
+  std::string out;
+  std::size_t named = 0;
+  double last_ms = document.simulated_step_ms;
+  for (const PlanCorner& corner : document.corners) {
+    if (&corner == own || !corner.fits || named == kMostOthers) continue;
+    if (corner.simulated_step_ms <= last_ms * (1 + 1e-6)) continue;
+    last_ms = corner.simulated_step_ms;
+    out += (out.empty() ? "" : "; ") + short_name(corner) + " " + format_ms(corner.simulated_step_ms);
+    ++named;
+  }
+  return out;
+}
+
+std::string proven_text(const PlanDocument& document) {
+  if (document.planner == "given") return "";
+  const double bound = document.simulated_bound_ms > 0 ? document.simulated_bound_ms : document.lower_bound_ms;
+  if (bound <= 0) return "nothing: no bound was computed in the time";
+  const double gap = document.simulated_step_ms / bound - 1;
+  std::string out = "no plan of the kinds that were searched";
+  for (std::size_t i = 0; i < document.bound_within.size(); ++i) {
+    out += (i == 0 ? ", within " : ", ") + document.bound_within[i];
+  }
+  if (!document.bound_within.empty()) out += ",";
+  return out + (gap < 5e-5 ? " is shorter"
+                           : " is below " + format_ms(bound) + " (" +
+                                 format_percent(1 - bound / document.simulated_step_ms) + " less)");
+}
+
+}  // namespace
+
+int summary_width() {
+  winsize size = {};
+  if (::isatty(STDOUT_FILENO) != 1 || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) {
+    return kSummaryWidth;
+  }
+  return std::clamp<int>(size.ws_col, kLeastWidth, kSummaryWidth);
+}
+
+std::string summary_text(const PlanDocument& document, const ReportOptions& options, int width) {
+  width = std::max(width, kLeastWidth);
+  std::vector<Entry> entries;
+  const auto add = [&](const std::string& label, const std::string& text, bool needed, std::size_t most_lines) {
+    if (!text.empty()) entries.push_back({label, text, needed, most_lines});
+  };
+  add("Plan", headline_text(document, options), true, 3);
+  add("Takes", figures_text(document, options), true, 3);
+  add("Batch", batch_text(document, options), true, 2);
+  add_stages(document, &entries);
+  add("Export",
+      document.micro_batch_samples != options.model_batch && options.model_batch > 0 && document.replicas == "whole"
+          ? "the model is for " + format_amount(options.model_batch) + " samples: export it with a batch of " +
+                format_amount(document.micro_batch_samples) + " to run this"
+          : "",
+      false, 1);
+  add("Instead", others_text(document), true, 2);
+  add("Why", document.limits.empty() ? "" : document.limits.front().text, true, 2);
+  for (const PlanDocument::Relaxed& one : document.relaxed) {
+    add("Try", one.options + ": " + format_ms(one.simulated_ms), false, 1);
+  }
+  add("Proven", proven_text(document), true, 2);
+  add("More", "--details prints stages, memory, bounds and all that was compared", false, 1);
+  const auto lines = [&] {
+    std::vector<std::string> all;
+    for (const Entry& entry : entries) {
+      for (std::string& line : lines_of(entry, width)) all.push_back(std::move(line));
+    }
+    return all;
+  };
+  std::vector<std::string> all = lines();
+  while (all.size() > kSummaryLines) {
+    const auto least = std::find_if(entries.rbegin(), entries.rend(), [](const Entry& e) { return !e.needed; });
+    if (least != entries.rend()) {
+      entries.erase(std::next(least).base());
+    } else {
+      const auto longest = std::max_element(entries.begin(), entries.end(), [&](const Entry& a, const Entry& b) {
+        return lines_of(a, width).size() < lines_of(b, width).size();
+      });
+      longest->most_lines = lines_of(*longest, width).size() - 1;
+    }
+    all = lines();
+  }
+  std::string out;
+  for (const std::string& line : all) out += line + "\n";
+  return out;
+}
+
+}  // namespace automap::infer

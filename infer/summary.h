@@ -1,0 +1,23 @@
+// The answer in fifteen lines: what to do, how long a step takes, what else there was, why, and how sure that is.
+#pragma once
+
+#include <string>
+
+#include "common/pipeline/plan_json.h"
+#include "infer/report.h"
+
+namespace automap::infer {
+
+constexpr std::size_t kSummaryLines = 15;
+constexpr int kSummaryWidth = 100;
+constexpr int kLeastWidth = 40;
+
+// Ends with a newline; at most kSummaryLines lines of at most `width` columns (of kLeastWidth at least): what matters
+// least is left out.
+std::string summary_text(const pipeline::PlanDocument& document, const ReportOptions& options,
+                         int width = kSummaryWidth);
+
+// The columns of the terminal on standard output, kSummaryWidth at most; without one kSummaryWidth.
+int summary_width();
+
+}  // namespace automap::infer

@@ -1,0 +1,140 @@
+// The answer in fifteen lines.
+#include "infer/summary.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "common/base/text_table.h"
+
+namespace automap::infer {
+namespace {
+
+using pipeline::PlanDocument;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+PlanDocument plan_of(int stages, int devices_each, int width = 1, int zero = 0) {
+  PlanDocument document;
+  document.model = "m";
+  document.cluster = "c";
+  document.micro_batches = 4;
+  document.micro_batch_samples = 8;
+  document.replicas = "whole";
+  document.num_devices = stages * devices_each;
+  document.planner = "exact";
+  document.step_ms = document.simulated_step_ms = 100;
+  document.simulated_bound_ms = 90;
+  for (int s = 0; s < stages; ++s) {
+    pipeline::PlanStage stage;
+    stage.first_layer = "h/" + std::to_string(2 * s);
+    stage.last_layer = "h/" + std::to_string(2 * s + 1);
+    stage.devices = devices_each;
+    stage.width = width;
+    stage.replicas = devices_each / width;
+    stage.samples = 8.0 / stage.replicas;
+    stage.variant.zero = zero;
+    for (int d = 0; d < devices_each; ++d) stage.device_numbers.push_back(s * devices_each + d + 1);
+    stage.memory_bytes = 1e9 * (s + 1);
+    stage.capacity_bytes = 1e10;
+    document.stages.push_back(stage);
+  }
+  document.plan.cuts.assign(static_cast<std::size_t>(stages - 1), 0);
+  document.limits = {{"stage", 1, 90, 0.9, "stage 1 computes"}};
+  return document;
+}
+
+ReportOptions options_of(const PlanDocument& document) {
+  ReportOptions options;
+  options.model_batch = 2;
+  options.cluster_devices = document.num_devices;
+  options.expected_error = 0.25;
+  return options;
+}
+
+TEST(Summary, SaysWhatThePlanIs) {
+  const auto title = [](const PlanDocument& document) {
+    const std::string text = summary_text(document, options_of(document));
+    return text.substr(0, text.find("\nTakes"));
+  };
+  EXPECT_EQ(title(plan_of(1, 8)), "Plan    Train m on all 8 devices of c: data parallelism");
+  EXPECT_THAT(title(plan_of(1, 8, 1, 3)), HasSubstr(": FSDP (ZeRO 3)"));
+  EXPECT_THAT(title(plan_of(1, 8, 1, 1)), HasSubstr(": data parallelism with ZeRO 1"));
+  EXPECT_THAT(title(plan_of(1, 8, 4, 0)), HasSubstr(": tensor parallelism of 4, data parallelism of 2"));
+  EXPECT_THAT(title(plan_of(1, 1)), HasSubstr("on the device of c: one replica"));
+  EXPECT_THAT(title(plan_of(2, 4)), HasSubstr(": a pipeline of 2 stages, data parallelism of 4"));
+  PlanDocument again = plan_of(2, 4);
+  again.stages[0].variant.recompute = true;
+  EXPECT_THAT(title(again), HasSubstr("recomputation\n        in 1 stage"));
+  again.stages[1].variant.recompute = true;
+  EXPECT_THAT(title(again), AllOf(HasSubstr("recomputation"), Not(HasSubstr("recomputation in"))));
+}
+
+TEST(Summary, SaysHowLongAndHowSure) {
+  PlanDocument document = plan_of(2, 4);
+  document.utilization = {80, 81920, 100, 0.321, 0.4};
+  const std::string text = summary_text(document, options_of(document));
+  EXPECT_THAT(text, HasSubstr("100 ms a step (80.0 ms to 125 ms), 81 920 tokens/s, MFU 32.1 %"));
+  EXPECT_THAT(text, HasSubstr("of 9.31 GiB on the\n        fullest device"));
+  EXPECT_THAT(text, HasSubstr("Stages  1  h/0 to h/1 on devices 1-4\n        2  h/2 to h/3 on devices 5-8\n"));
+  EXPECT_THAT(text, HasSubstr("Proven  no plan of the kinds that were searched is below 90.0 ms (10.0 % less)"));
+  EXPECT_THAT(text, HasSubstr("(nobody gave --batch: 16 times the model's 2)"));
+  document.simulated_bound_ms = 100;
+  document.bound_within = {"--stages 2"};
+  EXPECT_THAT(summary_text(document, options_of(document)),
+              HasSubstr("no plan of the kinds that were searched, within --stages 2, is shorter"));
+  document.planner = "given";
+  EXPECT_THAT(summary_text(document, options_of(document)), Not(HasSubstr("Proven")));
+}
+
+TEST(Summary, NamesOthersByWhatPeopleType) {
+  PlanDocument document = plan_of(1, 8);
+  const auto row = [&](const char* name, const char* layout, double ms) {
+    pipeline::PlanCorner corner;
+    corner.name = name;
+    corner.layout = layout;
+    corner.fits = ms > 0;
+    corner.simulated_step_ms = ms;
+    document.corners.push_back(corner);
+  };
+  row("this plan", "", 100);
+  row("data parallel", "", 100);  // the same
+  row("tensor x data, one stage", "dp=4,pp=1,tp=2,micro-batch-size=8,zero=3", 120);
+  row("data parallel, ZeRO 1", "", 130);
+  row("best even grid (Megatron)", "dp=2,pp=4,micro-batch-size=1", 140);
+  row("operators split", "", 150);
+  row("none", "", 0);
+  EXPECT_THAT(summary_text(document, options_of(document)),
+              HasSubstr("Instead dp4 tp2 zero3 120 ms; data parallel, ZeRO 1 130 ms; dp2 pp4 140 ms\n"));
+}
+
+TEST(Summary, FitsItsLinesAndColumns) {
+  for (const int stages : {1, 2, 4, 5, 64}) {
+    for (const int width : {20, 40, 63, 100}) {
+      PlanDocument document = plan_of(stages, 2);
+      document.model = std::string(90, 'x') + "\x1b[2J";
+      for (pipeline::PlanStage& stage : document.stages) stage.first_layer = std::string(300, 'y');
+      document.limits[0].text = std::string(400, 'z') + " and many words " + std::string(200, 'w');
+      for (int i = 0; i < 12; ++i) document.relaxed.push_back({"a rule", "--option", 50});
+      document.bound_within.assign(30, "--some-option 12345");
+      const std::string text = summary_text(document, options_of(document), width);
+      const std::vector<std::string> lines = lines_of(text);
+      EXPECT_LE(lines.size(), kSummaryLines) << text;
+      for (const std::string& line : lines) EXPECT_LE(display_width(line), std::max(width, kLeastWidth)) << line;
+      EXPECT_EQ(text.find('\x1b'), std::string::npos);
+      EXPECT_EQ(lines.front().rfind("Plan    Train", 0), 0u);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace automap::infer
