@@ -33,6 +33,19 @@ void warn_of_linear_times(const Question& question, const pipeline::PlacedPlan& 
       "(plan the model itself, or an .h5 profile)");
 }
 
+// A module that computes its forward pass again is planned as it is: what it says is no property of the model.
+void warn_of_repeated_work(const Question& question, const PlanInput& input, PlanDocument* document) {
+  constexpr double kWorthNaming = 0.1;
+  const double share = input.work.repeated_share();
+  if (share < kWorthNaming) return;
+  const double saved = std::min(1.0, share) * question.profile().forward_fraction;
+  document->warnings.push_back(
+      "the module computes " + format_percent(std::min(1.0, share)) +
+      " of its forward pass again in the backward pass (jax.checkpoint, torch.utils.checkpoint), and plans and bounds "
+      "are about that: without it a step would take about " +
+      format_ms(document->simulated_step_ms * (1 - saved)) + ", and keep more in memory");
+}
+
 std::vector<std::string> estimates_of(const Question& question, const PlanInput& input, const OwnDevice& own) {
   std::vector<std::string> lines = planners::expected_errors_text(question.profile(), question.cluster, own);
   if (!input.fused.empty()) {
@@ -67,6 +80,7 @@ PlanDocument described(const Question& question, const pipeline::PlacedPlan& pla
                                         document.simulated_step_ms, recomputed_share(placed, question.profile()));
   document.estimates = estimates_of(question, input, own);
   document.warnings = input.notices;
+  warn_of_repeated_work(question, input, &document);
   warn_of_linear_times(question, placed, &document);
   const std::string no_layers = no_layers_text(*question.framework, question.profile());
   if (!no_layers.empty()) document.warnings.push_back(no_layers);

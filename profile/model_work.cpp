@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "common/graph/attention_calls.h"
@@ -25,10 +26,11 @@ using graph::Shape;
 class Products {
  public:
   struct Count {
-    double flops = 0;
+    double flops = 0, again = 0;  // again: of those, scores that gradients of attention make once more
     std::int64_t masked = 0;
     void add(const Count& other, double times = 1) {
       flops += times * other.flops;
+      again += times * other.again;
       masked += static_cast<std::int64_t>(times) * other.masked;
     }
   };
@@ -47,11 +49,14 @@ class Products {
     switch (graph_.instruction(id).opcode) {
       case Opcode::kDot:
       case Opcode::kRaggedDot:
-      case Opcode::kScaledDot: return {graph::dot_flops(graph_, id), 0};
-      case Opcode::kConvolution: return {graph::convolution_flops(graph_, id), 0};
+      case Opcode::kScaledDot: return {graph::dot_flops(graph_, id), 0, 0};
+      case Opcode::kConvolution: return {graph::convolution_flops(graph_, id), 0, 0};
       case Opcode::kCustomCall: {
         const auto attention = graph::attention_call(graph_, id);
-        return attention ? Count{attention->flops(), attention->kept < 1 ? 1 : 0} : Count();
+        if (!attention) return {};
+        // Of five products one is the scores again.
+        const double again = attention->backward ? attention->flops() / 5 : 0;
+        return {attention->flops(), again, attention->kept < 1 ? 1 : 0};
       }
       case Opcode::kWhile: return called(id, turns_.count(id) == 0 ? 1 : static_cast<double>(turns_.at(id)));
       case Opcode::kScan: return called(id, static_cast<double>(graph::scan_length(graph_, id)));
@@ -66,8 +71,13 @@ class Products {
  private:
   Count of_kernel(const FusedKernel& kernel) const {
     Count count;
+    std::set<InstructionId> seen;
     for (const InstructionId product : kernel.products) {
-      count.flops += graph::dot_flops(graph_, product) * kernel.band.kept;
+      const double flops = graph::dot_flops(graph_, product) * kernel.band.kept;
+      count.flops += flops;
+      // A gradient makes the scores again, whoever computes it: that is no copy that somebody asked for.
+      const bool again = kernel.kind == FusedKernelKind::kAttentionGradient && product == kernel.tile;
+      if (again || !seen.insert(product).second) count.again += flops;
     }
     count.masked = kernel.band.kept < 1 ? 1 : 0;
     return count;
@@ -173,17 +183,20 @@ ModelWork model_work(const Graph& graph, const graph::TrainingStep& step, const 
   const FusedChains fused = find_fused_chains(graph, every_attention);
   Products model(graph, &fused, whiles), executed(graph, used, whiles);
   ModelWork work;
+  double backward = 0;
   for (NodeId id = 0; id < step.flow.size(); ++id) {
     const auto i = static_cast<std::size_t>(id);
     const Part part = step.part[i];
     if (!runs[i] || part == Part::kInput || part == Part::kFree) continue;
     const InstructionId instruction = step.flow.node(id).instruction;
     work.executed_flops += executed.of(instruction).flops;
-    if (part != Part::kForward) continue;
     const Products::Count count = model.of(instruction);
+    if (part == Part::kBackward) backward += count.flops - count.again;
+    if (part != Part::kForward) continue;
     work.forward_flops += count.flops;
     work.masked_attentions += count.masked;
   }
+  if (step.training) work.repeated_flops = std::max(0.0, backward - 2 * work.forward_flops);
   work.model_flops = work.forward_flops * (step.training ? 3 : 1);
   work.tokens = tokens_of(step);
   return work;

@@ -20,6 +20,10 @@ struct ModelWork {
   double model_flops = 0;
   // What the module says, copies that it computes again included, without what its fused kernels skip.
   double executed_flops = 0;
+  // What the backward pass computes of the forward pass again, beside what gradients of attention always do
+  // (rematerialization, jax.checkpoint): products beyond two for each of the forward pass. 0 of inference.
+  double repeated_flops = 0;
+  double repeated_share() const { return forward_flops > 0 ? repeated_flops / forward_flops : 0; }
   std::int64_t masked_attentions = 0;  // of the forward pass, of which forward_flops leaves a part out
   std::int64_t tokens = 0;             // token ids of a sample; 0: no input holds any
 };

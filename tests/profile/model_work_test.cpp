@@ -64,6 +64,15 @@ TEST(ModelWork, CountsTheTurnsOfLoopsAndNoRematerializedCopy) {
   // Its layers are computed again: a third more of what is no head.
   EXPECT_GT(of_remat.executed_flops, 1.2 * of_remat.model_flops);
   EXPECT_LT(of_remat.executed_flops, 1.4 * of_remat.model_flops);
+  // The head is computed once, and so is the last product of every layer, whose result no gradient reads.
+  const double tokens = 256.0 * 8;
+  const double again = remat - 2 * 512 * 8192 * tokens - 6 * 2 * 512 * 1408 * tokens;
+  EXPECT_NEAR(of_remat.repeated_flops, again, 0.01 * again);
+  EXPECT_NEAR(of_fixture("scan_remat.hlo.gz").repeated_share(), 0.7, 0.02);
+  for (const char* once : {"gpt2.hlo.gz", "transformer_scan.hlo.gz", "bert48.hlo.gz", "resnet50.hlo.gz",
+                           "t5_6_6.hlo.gz", "moe_small.hlo.gz", "gpt2_forward.hlo.gz", "mamba.hlo.gz"}) {
+    EXPECT_LT(of_fixture(once).repeated_share(), 0.05) << once;
+  }
 }
 
 TEST(ModelWork, InferenceIsItsForwardPassAlone) {
