@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "common/base/error.h"
+#include "common/machine/chosen_devices.h"
 #include "common/pipeline/baselines.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/random_problem.h"
@@ -679,6 +680,60 @@ TEST(Problem, MeasuredLinksCountInPlaceOfTheFigures) {
 }
 
 // The buckets of a stage together never take less than its gradients at once, whatever the links are.
+// Servers of two kinds: of the links of both the slower ones count, and the longest latency of any.
+TEST(Problem, LinksOfServersOfTwoKindsAreTheSlowerOnes) {
+  Profile profile;
+  profile.c_ms = {1, 1};
+  profile.a_bytes = profile.stash_bytes = {8e6, 0};
+  profile.w_bytes = {8e6, 8e6};
+  for (const bool first_slower : {true, false}) {
+    machine::Cluster cluster;
+    cluster.name = "two kinds";
+    cluster.devices["v100-16gb"].memory_gib = 16;
+    const auto add = [&](double ms_per_byte, double latency_ms) {
+      machine::ServerGroup group{1, 2, 100, 10, "v100-16gb"};
+      group.links.rows.push_back({machine::Operation::kAllReduce, 2, 1, {latency_ms, ms_per_byte}});
+      group.links.rows.push_back({machine::Operation::kSend, 2, 2, {latency_ms, ms_per_byte}});
+      cluster.servers.push_back(group);
+    };
+    add(first_slower ? 4e-7 : 1e-7, first_slower ? 0.01 : 0.07);
+    add(first_slower ? 1e-7 : 4e-7, first_slower ? 0.07 : 0.01);
+    ProblemOptions options;
+    options.memory = false;
+    const Problem problem(profile, cluster, options);
+    // From one server to the other: the slower of both sides, and the longer latency though it is the quicker side's.
+    EXPECT_DOUBLE_EQ(problem.transfer_ms(8e6, 1, 2, 3), 0.07 + 8e6 * 4e-7);
+    EXPECT_DOUBLE_EQ(machine::bus_bytes_per_ms(*machine::slower(&cluster.servers[0].links, &cluster.servers[1].links)),
+                     machine::bus_bytes_per_ms(cluster.servers[first_slower ? 0 : 1].links));
+    EXPECT_EQ(machine::slower(nullptr, &cluster.servers[0].links), nullptr);
+  }
+}
+
+// A replica of several devices takes in a part of what comes on each of them, and gathers it inside its server: all its
+// devices, and those of all replicas of a stage, side by side.
+TEST(Problem, ReplicasOfSeveralDevicesGatherWhatComesIn) {
+  Profile profile;
+  profile.c_ms = {1, 1, 1, 1};
+  profile.a_bytes = {8e6, 8e6, 8e6, 0};
+  profile.w_bytes = profile.stash_bytes = {0, 0, 0, 0};
+  machine::Cluster cluster;
+  cluster.name = "two servers";
+  cluster.devices["v100-16gb"].memory_gib = 16;
+  cluster.servers.push_back({2, 4, 100, 10, "v100-16gb"});
+  for (const int width : {2, 4}) {
+    ProblemOptions options;
+    options.memory = false;
+    options.width = width;
+    const Problem problem(profile, machine::replicas_of(cluster, width), options);
+    const int each = 4 / width;                                         // replicas of a server
+    const double port = 1e7, inside = 1e8, gathered = 1 - 1.0 / width;  // bytes per ms
+    // All replicas of a server to all of the other: the port is shared, what is gathered inside is not.
+    EXPECT_NEAR(problem.transfer_ms(8e6, 0, each, 2 * each), 8e6 / port + 8e6 * gathered / (inside * each), 1e-9);
+    // One replica on each side.
+    EXPECT_NEAR(problem.transfer_ms(8e6, each - 1, each, each + 1), 8e6 / port + 8e6 * gathered / inside, 1e-9);
+  }
+}
+
 TEST(Problem, MeasuredSyncIsNoLongerThanItsBuckets) {
   RandomProblemOptions kinds = whole_kinds();
   kinds.measured = 1;
