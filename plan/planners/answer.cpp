@@ -100,6 +100,10 @@ void prefer_lean(const Question& question, Answer* out) {
   const double shortest_ms = out->one_width.simulated_step_ms;
   out->one_width = std::move(found->plan);
   out->leaner = std::move(found->text);
+  const Candidate& plan = out->one_width;
+  for (WidthAlternative& of : out->widths) {
+    if (of.width == plan.size.width) of = {of.width, plan.num_stages(), plan.step_ms, plan.simulated_step_ms};
+  }
   for (Candidate& one : out->kinds) {
     if (one.found() && one.left_out.empty() && one.simulated_step_ms < out->one_width.simulated_step_ms &&
         one.simulated_step_ms >= shortest_ms * (1 - kProvenGap)) {

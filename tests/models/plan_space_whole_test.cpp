@@ -23,14 +23,6 @@ using pipeline::Schedule;
 constexpr int kProblems = 1000;
 constexpr int kFirst = 2000;
 
-PlanSpaceOptions every_pivot(const Problem& problem, int stages, Schedule schedule) {
-  PlanSpaceOptions options;
-  options.stages = stages;
-  options.schedule = schedule;
-  for (int p = 1; p < problem.num_instructions(); ++p) options.pivots.push_back(p);
-  return options;
-}
-
 // Calls visit(problem, stages, schedule) for problems that a space can be made for.
 template <typename Visit>
 void for_small_problems(const Visit& visit) {

@@ -11,6 +11,7 @@
 #include "common/pipeline/baselines.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/random_problem.h"
+#include "models/plan_space.h"
 
 namespace automap::models {
 
@@ -114,6 +115,15 @@ inline WholeProblem whole_problem(int seed, int most_instructions, int most_serv
     whole.schedule = schedules[static_cast<std::size_t>(random.integer(0, static_cast<int>(schedules.size()) - 1))];
   }
   return whole;
+}
+
+// A space of so many stages whose points are all instructions.
+inline PlanSpaceOptions every_pivot(const pipeline::Problem& problem, int stages, pipeline::Schedule schedule) {
+  PlanSpaceOptions options;
+  options.stages = stages;
+  options.schedule = schedule;
+  for (int p = 1; p < problem.num_instructions(); ++p) options.pivots.push_back(p);
+  return options;
 }
 
 // The variants of a plan by the plan space's rule, told again: of those in the order of the whole model's compute on
