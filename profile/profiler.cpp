@@ -394,12 +394,15 @@ class Profiler {
     const graph::ModuleCost& once = options_.estimator == nullptr ? own : options_.estimator->cost();
     out_.profile.work = main_work(graph_, once);
     out_.total_flops = once.total.flops;
-    out_.executed_flops = times_.whiles.empty()
-                              ? once.total.flops
-                              : graph::analyze_cost(graph_, graph::WhileCounting::kTripCount).total.flops;
+    graph::ModuleCost turns;
+    if (!times_.whiles.empty()) turns = graph::analyze_cost(graph_, graph::WhileCounting::kTripCount);
+    const graph::ModuleCost& executed = times_.whiles.empty() ? once : turns;
+    out_.executed_flops = executed.total.flops;
     for (NodeId id = 0; id < flow_->size(); ++id) {
-      if (at_->part(id) == Part::kForward && charges_->runs(id))
-        out_.forward_flops += once.instructions[static_cast<std::size_t>(flow_->node(id).instruction)].flops;
+      if (at_->part(id) != Part::kForward || !charges_->runs(id)) continue;
+      const auto instruction = static_cast<std::size_t>(flow_->node(id).instruction);
+      out_.forward_flops += once.instructions[instruction].flops;
+      out_.executed_forward_flops += executed.instructions[instruction].flops;
     }
     std::vector<bool> runs(static_cast<std::size_t>(flow_->size()));
     for (NodeId id = 0; id < flow_->size(); ++id) runs[index(id)] = charges_->runs(id);
@@ -538,7 +541,7 @@ class Profiler {
       loop.weight_share = weights > 0 ? loop.weight_share / weights : 0;
       LayerLoop& turns = over_layers.at(position);
       if (loop.layers && !options_.whole_loops) {
-        turns.layer = common_path(names.at(position));
+        if (!names_.inside[index(position)]) turns.layer = common_path(names.at(position));
         if (turns.layer.empty())
           turns.layer = p.layer[index(position)].empty() ? p.name[index(position)] : p.layer[index(position)];
         layer_loops_.push_back(std::move(turns));

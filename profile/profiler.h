@@ -98,7 +98,7 @@ struct ModelProfile {
   // By XLA's conventions (while bodies once).
   double forward_flops = 0, total_flops = 0;
   // Loops as often as they run.
-  double executed_flops = 0;
+  double executed_forward_flops = 0, executed_flops = 0;
   ModelWork work;
   // Loops that hold most of the compute or of the weights and cannot be cut. `warnings` says it too.
   std::vector<UncutLoop> uncut_loops;

@@ -116,6 +116,7 @@ std::string report_json(const ModelProfile& profile, const std::string& form) {
   d["instructions"] = p.size();
   d["forward_flops"] = whole(profile.forward_flops);
   d["total_flops"] = whole(profile.total_flops);
+  d["executed_forward_flops"] = whole(profile.executed_forward_flops);
   d["executed_flops"] = whole(profile.executed_flops);
   d["forward_fraction"] = p.forward_fraction;
   d["micro_batch_size"] = whole(p.micro_batch_size);
@@ -228,8 +229,8 @@ std::string report_text(const ModelProfile& profile, const std::string& form) {
            (p.micro_batch_size > 0 ? ", micro-batch of " + format_count(static_cast<long long>(p.micro_batch_size))
                                    : ""));
   fact("device", p.device);
-  fact("forward", format_count(p.size()) + " instructions, " + format_flops(profile.forward_flops) + " of " +
-                      format_flops(profile.total_flops) + ", " + format_ms(profile.forward_ms));
+  fact("forward", format_count(p.size()) + " instructions, " + format_flops(profile.executed_forward_flops) + " of " +
+                      format_flops(profile.executed_flops) + ", " + format_ms(profile.forward_ms));
   if (profile.training) {
     fact("backward",
          format_ms(profile.backward_ms) + "; forward is " + format_percent(p.forward_fraction) + " of both");

@@ -181,9 +181,11 @@ class Namer {
   LayerNames run() {
     LayerNames out;
     out.name.assign(order_.size(), "");
+    out.inside.assign(order_.size(), false);
     if (from_metadata(&out)) {
       out.from_metadata = true;
     } else {
+      out.inside.assign(order_.size(), false);
       invent(&out);
     }
     return out;
@@ -212,8 +214,14 @@ class Namer {
     if (site == kNone) return own;
     const auto cached = site_cache_.find(site);
     const std::vector<std::string>& before = cached != site_cache_.end() ? cached->second : site_scopes(site);
+    return behind(before, std::move(own), op_name);
+  }
+
+  // The scopes `own` of `op_name`, called where `before` stand. Names inside called computations are complete in some
+  // versions and relative in others.
+  static std::vector<std::string> behind(const std::vector<std::string>& before, std::vector<std::string> own,
+                                         const std::string& op_name) {
     if (before.empty()) return own;
-    // Names inside called computations are complete in some versions and relative in others.
     if (own.size() >= before.size() && std::equal(before.begin(), before.end(), own.begin())) return own;
     const bool complete = op_name.compare(0, 4, "jit(") == 0 || op_name.compare(0, 5, "pjit(") == 0;
     if (complete && !own.empty()) return own;
@@ -222,15 +230,75 @@ class Namer {
     return all;
   }
 
+  // What the body of a loop says of its layer.
+  struct Inside {
+    std::vector<std::string> common;        // scopes that all its named instructions share; at least the loop's own
+    std::size_t named = 0, all = 0;         // instructions that do work
+    std::unordered_set<std::string> paths;  // all that were seen
+  };
+  Inside inside(InstructionId loop, const std::vector<std::string>& own) const {
+    const Graph& graph = flow_.graph();
+    Inside out;
+    bool any = false;
+    std::unordered_set<ComputationId> seen;
+    std::vector<std::pair<ComputationId, std::vector<std::string>>> pending;
+    const auto called = graph.called(loop);
+    if (called.size() == 2) pending.emplace_back(called[1], own);
+    while (!pending.empty()) {
+      const ComputationId computation = pending.back().first;
+      const std::vector<std::string> before = std::move(pending.back().second);
+      pending.pop_back();
+      if (!seen.insert(computation).second) continue;  // its callers have names alike
+      const Computation& body = graph.computation(computation);
+      for (InstructionId id = body.first; id < body.first + body.count; ++id) {
+        const Opcode opcode = graph.instruction(id).opcode;
+        if (opcode == Opcode::kParameter || opcode == Opcode::kConstant || opcode == Opcode::kTuple ||
+            opcode == Opcode::kGetTupleElement)
+          continue;
+        const std::string op_name = graph.op_name(id);
+        std::vector<std::string> path = behind(before, scopes_of(op_name), op_name);
+        const bool calls = opcode == Opcode::kCall || opcode == Opcode::kConditional || opcode == Opcode::kWhile ||
+                           opcode == Opcode::kFusion;
+        // Loops slice and stack what they work on, in nobody's name.
+        out.all += !calls && !has_trait(opcode, trait::kMovement) ? 1 : 0;
+        if (path.size() > own.size()) {
+          ++out.named;
+          out.paths.insert(scope_path(path, 0, path.size()));
+          if (!any) out.common = path;
+          any = true;
+          std::size_t same = 0;
+          while (same < std::min(out.common.size(), path.size()) && out.common[same] == path[same]) ++same;
+          out.common.resize(same);
+        }
+        if (!calls) continue;
+        for (const ComputationId inner : graph.called(id)) pending.emplace_back(inner, path);
+      }
+    }
+    if (out.common.size() < own.size()) out.common = own;
+    return out;
+  }
+
   bool from_metadata(LayerNames* out) {
     std::vector<std::vector<std::string>> paths(order_.size());
     std::size_t named = 0;
+    std::size_t saying = 0, all = 0;  // instructions, those inside loops among them
+    std::unordered_set<std::string> in_loops;
     for (std::size_t p = 0; p < order_.size(); ++p) {
       const FlowNode& node = flow_.node(order_[p]);
       paths[p] = scopes(node.instruction, node.site);
+      if (node.opcode == Opcode::kWhile) {
+        Inside loop = inside(node.instruction, paths[p]);
+        out->inside[p] = loop.common.size() > paths[p].size();
+        paths[p] = std::move(loop.common);
+        saying += loop.named;
+        all += loop.all;
+        in_loops.merge(loop.paths);
+      }
       if (!paths[p].empty()) ++named;
+      saying += paths[p].empty() ? 0 : 1;
+      ++all;
     }
-    if (named * 4 < order_.size() || named == 0) return false;
+    if (saying * 4 < all || saying == 0) return false;
     // Scopes that (nearly) all share say nothing.
     std::size_t shared = 0;
     for (;; ++shared) {
@@ -273,11 +341,11 @@ class Namer {
     std::map<std::string, std::size_t> distinct;
     for (std::size_t p = 0; p < order_.size(); ++p) {
       const auto counted = [&](std::size_t i) { return numbers[stem_of(paths[p], i)].size() > 1; };
-      out->name[p] = scope_path(paths[p], 0, layer_depth(paths[p], counted));
+      out->name[p] = scope_path(paths[p], 0, out->inside[p] ? paths[p].size() : layer_depth(paths[p], counted));
       if (!out->name[p].empty()) ++distinct[out->name[p]];
     }
     // torch_xla and the like name operations, not layers.
-    if (distinct.size() < 2) return false;
+    if (distinct.size() < 2 && in_loops.size() < 2) return false;
     fill_gaps(out);
     return true;
   }
@@ -398,8 +466,30 @@ class Namer {
               [&](std::size_t a, std::size_t b) { return found[a].begin < found[b].begin; });
     for (std::size_t i = 0; i < by_start.size(); ++i) rank[by_start[i]] = static_cast<std::int32_t>(i) + 1;
     for (const Group& group : found) out->num_blocks = std::max(out->num_blocks, group.count);
+    // Outside blocks a layer goes from one product with weights to the next, where there are several in a row.
+    std::vector<std::int32_t> products;  // outside blocks, one of several between two blocks
+    std::vector<std::int32_t> of_region;
+    const auto end_region = [&] {
+      if (of_region.size() > 1) products.insert(products.end(), of_region.begin(), of_region.end());
+      of_region.clear();
+    };
+    std::int32_t group_here = kNone;
+    std::int32_t moved = 0;  // where the run begins that does nothing but move values to what stands at p
+    for (std::int32_t p = 0; p < m; ++p) {
+      const NodeId node = order_[static_cast<std::size_t>(p)];
+      const auto start = starts_.find(p);
+      if (start != starts_.end()) {
+        group_here = start->second.first;
+        end_region();
+        moved = p;
+      }
+      if (group_here == kNone && multiplies_weights(node)) of_region.push_back(moved);
+      if (!has_trait(flow_.node(node).opcode, trait::kMovement)) moved = p + 1;
+    }
+    end_region();
     std::string name = found.empty() ? "model" : "start";
     std::int32_t passed = 0;
+    std::size_t product = 0;
     for (std::int32_t p = 0; p < m; ++p) {
       const auto start = starts_.find(p);
       if (start != starts_.end()) {
@@ -413,8 +503,58 @@ class Namer {
           if (found.size() > 1) name = "stack " + std::to_string(rank[static_cast<std::size_t>(group)]) + " " + name;
         }
       }
+      if (product < products.size() && products[product] == p) {
+        std::int32_t at = p;
+        while (!multiplies_weights(order_[static_cast<std::size_t>(at)])) ++at;
+        ++product;
+        name = std::string(opcode_name(flow_.node(order_[static_cast<std::size_t>(at)]).opcode)) + " " +
+               std::to_string(product) + " of " + std::to_string(products.size());
+      }
       out->name[static_cast<std::size_t>(p)] = name;
     }
+    name_operations(out);
+  }
+
+  // PyTorch names no layers, but operations: "start (embedding)", "end (native_layer_norm, mm, log_softmax, ...)".
+  void name_operations(LayerNames* out) const {
+    constexpr std::string_view kMark = "aten__";
+    constexpr std::size_t kShown = 3;
+    std::map<std::string, std::vector<std::string>> operations;  // by name that says nothing itself
+    const auto bare = [](const std::string& name) {
+      return name == "model" || name == "start" || name == "end" || name.compare(0, 6, "after ") == 0;
+    };
+    for (std::size_t p = 0; p < order_.size(); ++p) {
+      const FlowNode& node = flow_.node(order_[p]);
+      if (!bare(out->name[p]) || has_trait(node.opcode, trait::kMovement)) continue;
+      const std::string type = flow_.graph().metadata(node.instruction, "op_type");
+      if (type.compare(0, kMark.size(), kMark) != 0) continue;
+      std::vector<std::string>& seen = operations[out->name[p]];
+      const std::string operation = type.substr(kMark.size());
+      if (seen.size() <= kShown && std::find(seen.begin(), seen.end(), operation) == seen.end())
+        seen.push_back(operation);
+    }
+    for (std::string& name : out->name) {
+      const auto found = operations.find(name);
+      if (found == operations.end()) continue;
+      std::string list;
+      for (std::size_t i = 0; i < found->second.size(); ++i)
+        list += (i == 0 ? "" : ", ") + (i < kShown ? found->second[i] : "...");
+      name += " (" + list + ")";
+    }
+  }
+
+  // A matrix product or convolution one of whose operands is an input of the module, moved at most.
+  bool multiplies_weights(NodeId id) const {
+    const Opcode opcode = flow_.node(id).opcode;
+    if (opcode != Opcode::kDot && opcode != Opcode::kConvolution && opcode != Opcode::kRaggedDot &&
+        opcode != Opcode::kScaledDot)
+      return false;
+    const auto operands = flow_.operands(id);
+    return std::any_of(operands.begin(), operands.end(), [&](NodeId from) {
+      while (flow_.operands(from).size() == 1 && has_trait(flow_.node(from).opcode, trait::kMovement))
+        from = flow_.operands(from)[0];
+      return flow_.node(from).opcode == Opcode::kParameter;
+    });
   }
 
   const FlowGraph& flow_;

@@ -3,8 +3,10 @@
 // From op_name: transformations (jit, jvp, transpose, vmap, remat, while bodies) are unwrapped, the scopes of the
 // callers are put before relative ones, the operation's own name and the scopes that all instructions share are
 // dropped, and the path ends at its first numbered scope (and number-only or block-like scopes right behind it).
+// A loop is named by the scopes that all named instructions of its body share, when they say more than its own.
 // Instructions without a name take the one of the instruction they stand behind. Without metadata a name is invented
-// per repeated block, from the sequence of heavy instructions: "block 17 of 48".
+// per repeated block, from the sequence of heavy instructions: "block 17 of 48"; outside blocks per product with
+// weights, where several follow each other: "convolution 3 of 5".
 //
 // Worked cases (before the shared scopes are dropped):
 //   jit(train_step)/jvp(_Model)/Transformer/encoderblock_0/MlpBlock_0/Dense_0/dot_general ->
@@ -31,6 +33,7 @@ std::size_t layer_depth(const std::vector<std::string>& scopes,
 
 struct LayerNames {
   std::vector<std::string> name;  // per position of FlowOrder::order; never empty
+  std::vector<bool> inside;       // by position: a loop whose name stands inside it, not on it
   bool from_metadata = false;     // false: invented
   std::int32_t num_blocks = 0;    // of the largest group of repeated blocks that was found without metadata
 };

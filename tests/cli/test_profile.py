@@ -20,6 +20,103 @@ SCHEMA = json.loads((SOURCE / "docs/formats/profile-json.schema.json").read_text
 MANIFEST = {m["name"]: m for m in json.loads((SOURCE / "fixtures/MANIFEST.json").read_text())["models"]}
 
 
+def scanned_step(layers, samples, width):
+    """x = tanh(x w[k]) for each k in a loop, mean squares, and w -= gradient: what a scan of JAX looks like."""
+    x, w, stack = f"f32[{samples},{width}]", f"f32[{width},{width}]", f"f32[{layers},{width},{width}]"
+    kept = f"f32[{layers},{samples},{width}]"
+    forward, backward = f"(s32[], {x}, {kept}, {stack})", f"(s32[], {x}, {kept}, {stack}, {stack})"
+    one, sizes = f"dynamic_slice_sizes={{1,{width},{width}}}", f"dynamic_slice_sizes={{1,{samples},{width}}}"
+
+    def named(operation, loop="jvp()"):
+        return f', metadata={{op_name="jit(step)/{loop}/while/body/decoder_block/{operation}"}}'
+
+    back = "transpose(jvp())"
+    return f"""HloModule step
+
+turn {{
+  s = {forward} parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = {x} get-tuple-element(s), index=1
+  kept = {kept} get-tuple-element(s), index=2
+  w = {stack} get-tuple-element(s), index=3
+  zero = s32[] constant(0)
+  one = s32[] constant(1)
+  slice = f32[1,{width},{width}] dynamic-slice(w, i, zero, zero), {one}
+  own = {w} reshape(slice)
+  dot = {x} dot(x, own), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}{named("attention/dot_general")}
+  tanh = {x} tanh(dot){named("mlp/tanh")}
+  row = f32[1,{samples},{width}] reshape(x)
+  put = {kept} dynamic-update-slice(kept, row, i, zero, zero)
+  next = s32[] add(i, one)
+  ROOT out = {forward} tuple(next, tanh, put, w)
+}}
+
+until {{
+  s = {forward} parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant({layers})
+  ROOT less = pred[] compare(i, n), direction=LT
+}}
+
+back {{
+  s = {backward} parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  g = {x} get-tuple-element(s), index=1
+  kept = {kept} get-tuple-element(s), index=2
+  w = {stack} get-tuple-element(s), index=3
+  gradients = {stack} get-tuple-element(s), index=4
+  zero = s32[] constant(0)
+  one = s32[] constant(1)
+  last = s32[] constant({layers - 1})
+  k = s32[] subtract(last, i)
+  slice = f32[1,{width},{width}] dynamic-slice(w, k, zero, zero), {one}
+  own = {w} reshape(slice)
+  row = f32[1,{samples},{width}] dynamic-slice(kept, k, zero, zero), {sizes}
+  x = {x} reshape(row)
+  gw = {w} dot(x, g), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}{named("attention/dot_general", back)}
+  gx = {x} dot(g, own), lhs_contracting_dims={{1}}, rhs_contracting_dims={{1}}{named("attention/dot_general", back)}
+  grow = f32[1,{width},{width}] reshape(gw)
+  put = {stack} dynamic-update-slice(gradients, grow, k, zero, zero)
+  next = s32[] add(i, one)
+  ROOT out = {backward} tuple(next, gx, kept, w, put)
+}}
+
+until_back {{
+  s = {backward} parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant({layers})
+  ROOT less = pred[] compare(i, n), direction=LT
+}}
+
+sum {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}}
+
+ENTRY main {{
+  w = {stack} parameter(0), metadata={{op_name="w"}}
+  x = {x} parameter(1), metadata={{op_name="x"}}
+  zero = s32[] constant(0)
+  nought = f32[] constant(0)
+  none = {kept} broadcast(nought), dimensions={{}}
+  start = {forward} tuple(zero, x, none, w)
+  loop = {forward} while(start), condition=until, body=turn, metadata={{op_name="jit(step)/jvp()/while"}}
+  y = {x} get-tuple-element(loop), index=1
+  kept = {kept} get-tuple-element(loop), index=2
+  square = {x} multiply(y, y), metadata={{op_name="jit(step)/jvp()/mul"}}
+  loss = f32[] reduce(square, nought), dimensions={{0,1}}, to_apply=sum, metadata={{op_name="jit(step)/jvp()/sum"}}
+  g = {x} add(y, y), metadata={{op_name="jit(step)/{back}/mul"}}
+  empty = {stack} broadcast(nought), dimensions={{}}
+  restart = {backward} tuple(zero, g, kept, w, empty)
+  reverse = {backward} while(restart), condition=until_back, body=back, metadata={{op_name="jit(step)/{back}/while"}}
+  gradient = {stack} get-tuple-element(reverse), index=4
+  updated = {stack} subtract(w, gradient), metadata={{op_name="jit(step)/sub"}}
+  ROOT out = (f32[], {stack}) tuple(loss, updated)
+}}
+"""
+
+
 class Profile(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -73,6 +170,24 @@ class Profile(unittest.TestCase):
                 self.assertEqual(document["layers"][-1]["last_instruction"], document["instructions"])
                 self.assertAlmostEqual(sum(layer["c_ms"] for layer in document["layers"]), document["totals"]["c_ms"],
                                        delta=1e-9 * document["totals"]["c_ms"])
+
+    def test_a_scanned_module(self):
+        """Turns of a loop do matrix products and have names: both as often as it runs."""
+        layers, samples, width = 6, 8, 64
+        path = self.folder / "scanned.hlo"
+        path.write_text(scanned_step(layers, samples, width))
+        document = self.document(path)
+        once = 2 * samples * width * width  # one product
+        self.assertAlmostEqual(document["executed_forward_flops"], layers * document["forward_flops"], delta=0.2 * once)
+        self.assertGreaterEqual(document["executed_forward_flops"], layers * once)
+        self.assertGreaterEqual(document["executed_flops"], 3 * layers * once)
+        self.assertLess(document["total_flops"], 4 * once)
+        text = run("automap-profile", path).stdout
+        self.assertIn(f"{document['executed_forward_flops'] / 1e3:.0f} kFLOP of "
+                      f"{document['executed_flops'] / 1e6:.2f} MFLOP", text)
+        self.assertIn("decoder_block/0 ", text)
+        self.assertIn(f"decoder_block/{layers - 1} ", text)
+        self.assertNotIn("carries no layer names", text)
 
     def test_every_form_gives_the_same_profile(self):
         text = self.document(FIXTURES / "tiny_mlp.stripped.hlo")
