@@ -53,6 +53,7 @@ TrainingStep StepAnalysis::run() {
   find_loss(&step);
   assign_parts(&step);
   assign_roles(&step);
+  check_state(&step);
   describe(&step);
   return step;
 }
@@ -218,6 +219,10 @@ void StepAnalysis::assign_roles(TrainingStep* step) {
     }
     if (!is_float(shape) || shape.num_elements <= 1) {
       input.role = handed_on ? InputRole::kState : InputRole::kStepInput;
+      continue;
+    }
+    if (!reads[node] && is_state_by_use(*step, input)) {
+      input.role = InputRole::kSlot;
       continue;
     }
     const bool as_batch = all_data || (batch > 0 && !shape.dims.empty() && shape.dims[0] == batch) ||

@@ -1,5 +1,6 @@
 // The parts of analyze_training_step, over several files: training_step.cpp (the whole, parts, roles),
-// training_step_variables.cpp, training_step_loops.cpp (loops that run the pass, the batch), training_step_loss.cpp.
+// training_step_variables.cpp, training_step_loops.cpp (loops that run the pass, the batch), training_step_loss.cpp,
+// training_step_state.cpp (the optimizer's state).
 #pragma once
 
 #include <cstdint>
@@ -87,6 +88,8 @@ class StepAnalysis {
   // --- Parts and roles ---
   void assign_parts(TrainingStep* step);
   void assign_roles(TrainingStep* step);
+  bool is_state_by_use(const TrainingStep& step, const EntryInput& input) const;
+  void check_state(TrainingStep* step) const;
   void list_batch_inputs(TrainingStep* step) const;
   void describe(TrainingStep* step);
 

@@ -156,6 +156,58 @@ TEST(TrainingStep, BareGradientsInAnyOrder) {
   }
 }
 
+// What an optimizer keeps may be missing among the inputs, or among the results.
+TEST(TrainingStep, AModuleWithoutItsOptimizersState) {
+  const auto warnings = [](const std::string& text) {
+    const Graph graph = hlo::read_hlo_text(text, "test");
+    std::string out;
+    for (const std::string& warning : analyze_training_step(graph).warnings) out += warning + "\n";
+    return out;
+  };
+  const std::string result = "ROOT r = (f32[4,8], f32[8], f32[8,2], f32[2], f32[]) tuple(nw1, nb1, nw2, nb2, loss)";
+  // Averages of squares of the four gradients; `begin`: what an average was before.
+  const auto rooted = [&](const std::string& parameters, const std::string& begin, const std::string& returned) {
+    std::string update;
+    for (const auto& [name, shape, dims] : {std::tuple("w1", "f32[4,8]", 2), std::tuple("b1", "f32[8]", 1),
+                                            std::tuple("w2", "f32[8,2]", 2), std::tuple("b2", "f32[2]", 1)}) {
+      const std::string n = name, g = "g" + n, of = std::string(" = ") + shape + " ";
+      update += "  v0" + n + of + (begin.empty() ? "broadcast(zero), dimensions={}" : "copy(" + begin + n + ")") + "\n";
+      update += "  q" + n + of + "multiply(" + g + ", " + g + ")\n  v" + n + of + "add(v0" + n + ", q" + n + ")\n  s" +
+                n + of + "sqrt(v" + n + ")\n  u" + n + of + "divide(" + g + ", s" + n + ")\n  n" + n + of +
+                "subtract(" + n + ", u" + n + ")\n";
+    }
+    return two_layers(parameters, update + returned);
+  };
+  const std::string moments =
+      "  v_w1 = f32[4,8] parameter(6)\n  v_b1 = f32[8] parameter(7)\n  v_w2 = f32[8,2] parameter(8)\n"
+      "  v_b2 = f32[2] parameter(9)";
+  EXPECT_EQ(warnings(rooted(moments, "v_",
+                            "ROOT r = (f32[4,8], f32[8], f32[8,2], f32[2], f32[4,8], f32[8], f32[8,2], f32[2], f32[]) "
+                            "tuple(nw1, nb1, nw2, nb2, vw1, vb1, vw2, vb2, loss)")),
+            "");
+  // They begin at zero in the module.
+  const std::string anew = warnings(rooted("", "", result));
+  EXPECT_NE(anew.find("no input holds the optimizer's state"), std::string::npos) << anew;
+  EXPECT_NE(anew.find("takes the state as an argument"), std::string::npos) << anew;
+  // They are read, but not returned: state all the same, and no frozen weights.
+  const std::string kept = rooted(moments, "v_", result);
+  EXPECT_NE(warnings(kept).find("4 inputs (232 B) of the optimizer's state have no new value"), std::string::npos)
+      << warnings(kept);
+  const Analyzed a(kept);
+  EXPECT_EQ(a.inputs(InputRole::kSlot), "v_w1 v_b1 v_w2 v_b2");
+  EXPECT_EQ(a.inputs(InputRole::kFrozen), "");
+  // Plain descent has no state; PyTorch's modules look like it before the first step of an optimizer that has.
+  EXPECT_EQ(warnings(plain_descent(result)), "");
+  std::string lazy = plain_descent(result);
+  lazy.replace(lazy.find("HloModule m"), 11, "HloModule IrToHlo.3");
+  EXPECT_NE(warnings(lazy).find("plain SGD has none"), std::string::npos) << warnings(lazy);
+  EXPECT_NE(warnings(lazy).find("mark_step()"), std::string::npos) << warnings(lazy);
+  // No optimizer at all.
+  const std::string bare =
+      warnings(two_layers("", "ROOT r = (f32[4,8], f32[8], f32[8,2], f32[2]) tuple(gw1, gb1, gw2, gb2)"));
+  EXPECT_NE(bare.find("updates no variable"), std::string::npos) << bare;
+}
+
 TEST(TrainingStep, AUserListDecides) {
   const std::vector<VariableRequest> requests{{"w2", "head", "vars:1"}, {"0", "", "vars:2"}};
   TrainingStepOptions options;
