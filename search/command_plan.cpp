@@ -153,7 +153,9 @@ class PlanCommand {
       return make();
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::kInfeasible) throw;
-      const std::string fits = what_would_fit(all_meshes);
+      std::string fits = what_would_fit(all_meshes);
+      const std::string smaller = smaller_micro_batch();
+      if (!smaller.empty()) fits = smaller + (fits.empty() ? "" : "; or " + fits);
       throw Error(e.kind(), e.what(), fits.empty() ? e.hint() : fits + "; or " + e.hint());
     }
   }
@@ -177,6 +179,34 @@ class PlanCommand {
           times == 1 ? "" : "with " + plural(larger.num_devices(), "device") + " of such servers ";
       return where + mesh_text(best.data, best.model, best.zero) + " fits: " + format_bytes(best.memory_bytes) +
              " per device, " + format_ms(best.expected_ms()) + " per step";
+    }
+    return "";
+  }
+
+  // The largest micro-batch with which what was asked for fits, the samples of a step as they are.
+  std::string smaller_micro_batch() {
+    const std::optional<planners::StepSize> own = cost_->step_size();
+    if (!own) return "";
+    const bool one_axis = !mesh_ && shards_ > 0;
+    const Meshes asked = mesh_      ? Meshes{{mesh_->data, mesh_->model}}
+                         : one_axis ? Meshes{data_ ? std::make_pair(shards_, 1) : std::make_pair(1, shards_)}
+                                    : meshes_of(*loaded_.model, cluster_);
+    know_widths(widths_of_meshes(asked));
+    const auto samples = static_cast<std::int64_t>(own->samples);
+    for (const std::int64_t times : planners::divisors(samples)) {
+      if (times == 1) continue;
+      if (own->micro_batches * times > planners::kMostGivenMicroBatches) break;
+      planners::StepSize size = *own;
+      size.samples = static_cast<double>(samples / times);
+      size.micro_batches *= static_cast<int>(times);
+      const std::vector<MeshAlternative> counted =
+          count_meshes(asked, one_axis ? std::optional<Zero>(Zero::kOff) : options_.zero_level(), &size).meshes;
+      if (counted.empty() || !counted.front().fits) continue;
+      const MeshAlternative& best = counted.front();
+      return "--micro-batch " + std::to_string(samples / times) + " --micro-batches " +
+             std::to_string(size.micro_batches) + " fits" +
+             (mesh_ || one_axis ? "" : " with " + mesh_text(best.data, best.model, best.zero)) + ": " +
+             format_bytes(best.memory_bytes) + " per device, " + format_ms(best.expected_ms()) + " per step";
     }
     return "";
   }
@@ -308,7 +338,8 @@ class PlanCommand {
     std::vector<MeshAlternative> meshes;
     std::string why_none;  // of the last that cannot
   };
-  CountedMeshes count_meshes(const Meshes& meshes, std::optional<Zero> asked) {
+  CountedMeshes count_meshes(const Meshes& meshes, std::optional<Zero> asked,
+                             const planners::StepSize* size = nullptr) {
     CountedMeshes out;
     for (const auto& [data, width] : meshes) {
       std::vector<int> levels = {0, 2, 3};
@@ -317,7 +348,7 @@ class PlanCommand {
       if (!cost_->knows(width)) continue;
       double shortest = HUGE_VAL;
       for (const int zero : levels) {
-        const CountedCost counted = cost_->of(data, width, zero);
+        const CountedCost counted = cost_->of(data, width, zero, size);
         if (!counted.cost) {
           out.why_none = counted.why_none;
           break;

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
+#include <system_error>
 
 #include "common/base/child_program.h"
 #include "common/base/cli.h"
 #include "common/base/error.h"
+#include "common/base/files.h"
 #include "common/base/join.h"
 #include "common/base/log.h"
 #include "common/base/suggest.h"
@@ -167,9 +170,45 @@ void PricingOptions::declare(OptionTable* table) {
                   "estimate the step with collectives beside compute that does not wait for them, instead of added up");
 }
 
+void PricingOptions::as_planned(const OptionTable& table, const std::string& name,
+                                const std::map<std::string, std::string>& provenance) {
+  if (table.source_of("cluster") != "default") return;
+  const auto noted = [&](const char* key) {
+    const auto found = provenance.find(key);
+    return found == provenance.end() ? std::string() : found->second;
+  };
+  const std::string asked = noted("option_cluster").empty() ? name : noted("option_cluster");
+  if (asked.empty()) return;
+  std::string why = "is no preset and no file here";
+  // A name inside a file opens regular files alone: nothing that waits.
+  const auto is_at_hand = [](const std::string& file, const std::vector<std::string>& names) {
+    std::error_code none;
+    return std::find(names.begin(), names.end(), file) != names.end() || std::filesystem::is_regular_file(file, none);
+  };
+  if (is_at_hand(asked, machine::cluster_preset_names())) {
+    try {
+      const std::string sha256 = sha256_hex(to_json_text(machine::load_cluster(asked)));
+      const std::string planned = noted("cluster_sha256");
+      if (planned.empty() || planned == sha256) {
+        cluster = asked;
+        planned_ = true;
+        const std::string planned_device = noted("option_device");
+        if (table.source_of("device") == "default" && is_at_hand(planned_device, machine::device_names_and_aliases()))
+          device = planned_device;
+        return;
+      }
+      why = "has changed since";
+    } catch (const Error& e) {
+      why = std::string("cannot be read: ") + e.what();
+    }
+  }
+  log_warning("the plan's cluster " + asked + " " + why + ": times are for " + cluster +
+              "; --cluster FILE says which others");
+}
+
 machine::Cluster PricingOptions::cluster_for(const OptionTable& table, int devices) const {
   machine::Cluster out = machine::load_cluster(cluster);
-  if (table.source_of("cluster") != "default" || out.num_devices() >= devices) return out;
+  if (planned_ || table.source_of("cluster") != "default" || out.num_devices() >= devices) return out;
   machine::ServerGroup& servers = out.servers.front();
   out.servers.resize(1);
   servers.count = (devices + servers.devices - 1) / servers.devices;

@@ -51,8 +51,14 @@ struct PricingOptions {
   std::string cluster, device;
   bool overlap = false;
   void declare(OptionTable* table);
+  // The machines that a stored plan is for, where none are asked for. Where they are not to be had: a warning.
+  void as_planned(const OptionTable& table, const std::string& name,
+                  const std::map<std::string, std::string>& provenance);
   // The cluster for a plan over so many devices: the default one gets as many servers as that takes.
   machine::Cluster cluster_for(const OptionTable& table, int devices) const;
+
+ private:
+  bool planned_ = false;
 };
 
 // What was read. The graph stays in place when the struct moves.

@@ -131,7 +131,22 @@ void OneCost::make_question() {
   }
 }
 
-partition::CountedCost OneCost::of(int dp, int tp, int zero) {
+planners::StepSize OneCost::size_of(const planners::Question& question) const {
+  planners::StepRequest step = question.step;
+  if (step.micro_batch == 0 && (step.batch == 0 || step.micro_batches == 0)) {
+    step.micro_batch = pipeline::own_samples(question.profile());
+  }
+  if (step.batch == 0 && step.micro_batches == 0) step.micro_batches = 1;
+  return planners::step_sizes(step, question.profile(), pipeline::Replicas::kWhole).front();
+}
+
+std::optional<planners::StepSize> OneCost::step_size() {
+  make_question();
+  if (!question_) return std::nullopt;
+  return size_of(*question_);
+}
+
+partition::CountedCost OneCost::of(int dp, int tp, int zero, const planners::StepSize* other) {
   partition::CountedCost out;
   if (!is_width(cluster_, tp)) {
     out.why_none = std::to_string(tp) + " devices that hold tensors in parts are counted inside one server of " +
@@ -145,15 +160,11 @@ partition::CountedCost OneCost::of(int dp, int tp, int zero) {
   }
   planners::Question question = *question_;
   planners::StepRequest& step = question.step;
-  if (step.micro_batch == 0 && (step.batch == 0 || step.micro_batches == 0)) {
-    step.micro_batch = pipeline::own_samples(question.profile());
-  }
-  if (step.batch == 0 && step.micro_batches == 0) step.micro_batches = 1;
-  const planners::StepSize size = planners::step_sizes(step, question.profile(), pipeline::Replicas::kWhole).front();
+  const planners::StepSize size = other == nullptr ? size_of(question) : *other;
   if (std::fmod(size.samples, dp) != 0) {
     out.why_none = plural(dp, "replica") + " do not divide the " + format_count(std::llround(size.samples)) +
                    " samples of a micro-batch";
-    if (step_.batch > 0 || step_.micro_batch > 0) {
+    if (other == nullptr && (step_.batch > 0 || step_.micro_batch > 0)) {
       throw Error(ErrorKind::kUsage, out.why_none, "give a --micro-batch that they divide");
     }
     return out;

@@ -44,13 +44,16 @@ class OneCost {
             const partition::PartitionPlan& plan);
   bool knows(int width) const;
   // dp replicas of tp devices, which were made known. Throws Error(kUsage) where the samples that were asked for cannot
-  // be so.
-  partition::CountedCost of(int dp, int tp, int zero);
+  // be so. `other`: not those, but so many.
+  partition::CountedCost of(int dp, int tp, int zero, const planners::StepSize* other = nullptr);
+  // Samples of a micro-batch, and micro-batches of a step, as asked for; nothing where there is no cost.
+  std::optional<planners::StepSize> step_size();
   // The same over other numbers of the cluster's servers.
   void set_cluster(const machine::Cluster& cluster);
 
  private:
   void make_question();
+  planners::StepSize size_of(const planners::Question& question) const;
 
   const LoadedModel& loaded_;
   const std::string variables_, attention_;

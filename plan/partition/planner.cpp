@@ -306,11 +306,17 @@ class Planning {
     collate_whole(&out);
     compare(out.answers, &out.plan);
     if (out.plan.partitioned == 0 && shards_ > 1) {
-      out.nothing_split = now_.whole_by_overlap
-                              ? "with collectives beside compute no splitting that was found is quicker"
-                              : why_nothing_is_split(model_, inputs_, request_.data ? "data input" : "variable",
-                                                     request_.objective == PartitionObjective::kTime);
+      out.nothing_split =
+          now_.whole_by_overlap ? "with collectives beside compute no splitting that was found is quicker"
+          : now_.slower_ms > 0  ? "no splitting that was found is quicker"
+                                : why_nothing_is_split(model_, inputs_, request_.data ? "data input" : "variable",
+                                                       request_.objective == PartitionObjective::kTime);
       warnings_.push_back("nothing is split: " + out.nothing_split);
+    }
+    if (now_.slower_ms > 0) {
+      warnings_.push_back("split by the count of inputs, a step is estimated to take " + format_ms(now_.slower_ms) +
+                          ", longer than the " + format_ms(out.unsplit.expected_ms()) +
+                          " with nothing split: what is split is chosen by time");
     }
     out.memory_warning =
         memory_warning(out.plan.memory_bytes, out.plan.capacity_bytes, "; --memory on looks for a plan that fits");
@@ -368,6 +374,7 @@ class Planning {
     std::optional<Error> infeasible;             // without cuts nothing fits
     bool nearly_cut = false, cut_added_up = false;
     bool whole_by_overlap = false;  // nothing is split although that is longer added up
+    double slower_ms = 0;           // what was found by count would take, more than nothing split; 0: it is taken
     std::string planner = "none";
   };
 
@@ -459,6 +466,7 @@ class Planning {
     now_.problem = make_problem(model_, cost_, asked_inputs(), request_.objective, kept_limit_bytes, &now_.groups_of);
     choose();
     ask_other_objective();
+    take_none_slower();
     leave_whole_where_quicker();
     cut_groups();
   }
@@ -516,9 +524,36 @@ class Planning {
 
   bool by_time_of_variables() const { return !request_.data && request_.objective == PartitionObjective::kTime; }
 
+  // Data is split for the step's sake: the most splits that are slower than none give way to the quickest.
+  void take_none_slower() {
+    if (!request_.data || request_.objective != PartitionObjective::kCount || now_.chosen.empty()) return;
+    const double found_ms = estimate_of(now_.chosen).expected_ms(), whole_ms = estimate_of({}).expected_ms();
+    if (found_ms <= whole_ms) return;
+    if (limit_bytes_ > 0 && peak_of({}).total > limit_bytes_) return;
+    models::PartitionProblem by_time = now_.problem;
+    by_time.objective = PartitionObjective::kTime;
+    PartitionAnswer answer = now_.answers.front();
+    answer.groups.clear();
+    answer.algorithm = "replicate";
+    const std::vector<PartitionAnswer> quickest = run_search(by_time, quick_search());
+    cut_by_time_ = cut_by_time_ || any_cut_by_time(quickest);
+    if (!quickest.empty() &&
+        estimate_of(linkage_groups(quickest.front().groups, now_.groups_of)).expected_ms() <= whole_ms) {
+      answer.groups = quickest.front().groups;
+      answer.algorithm = quickest.front().algorithm;
+    }
+    answer.score = models::score(now_.problem, answer.groups);
+    answer.proven = false;
+    now_.chosen = linkage_groups(answer.groups, now_.groups_of);
+    now_.planner = answer.algorithm;
+    now_.slower_ms = found_ms;
+    now_.answers = {std::move(answer)};
+  }
+
   // Searches add collectives up. Beside compute, those of a mesh's other axis may cost nothing that splitting saves.
   void leave_whole_where_quicker() {
-    if (!request_.overlap || request_.objective != PartitionObjective::kTime || now_.chosen.empty()) return;
+    if (request_.objective != PartitionObjective::kTime || now_.chosen.empty()) return;
+    if (!request_.overlap && !request_.data) return;
     if (estimate_of(now_.chosen).expected_ms() <= estimate_of({}).expected_ms()) return;
     if (limit_bytes_ > 0 && peak_of({}).total > limit_bytes_) return;
     now_.chosen.clear();

@@ -1,6 +1,7 @@
 """One cost: automap-search opp and adp say of a mesh what automap-infer --layout says of the same module, layout and options."""
 
 import json
+import re
 import unittest
 
 from plan_lists import listed
@@ -107,6 +108,24 @@ class OneCost(ProgramTest):
         again = self.document("automap-search", "opp", *common, "--memory", str(enough))
         self.assertEqual(again["simulated_step_ms"], found["simulated_step_ms"])
         self.assert_fails(run("automap-search", "opp", *common, "--memory", str(less)), 4, "nothing fits", "--zero 3 stores less")
+
+    def test_the_micro_batch_that_fits(self):
+        """Where nothing fits, the largest that would is named, with what it then takes."""
+        question = ("automap-search", "opp", FIXTURES / "mamba.hlo.gz", "--cluster", "h100-1x8", "--mesh", "data=2,model=2",
+                    "--memory", "50MiB")
+        refused = run(*question)
+        self.assert_fails(refused, 4, "nothing fits")
+        named = re.search(r"--micro-batch (\d+) --micro-batches (\d+) fits: ([\d.]+ [KMG]iB) per device", refused.stderr)
+        self.assertIsNotNone(named, refused.stderr)
+        samples, count = int(named[1]), int(named[2])
+        found = self.document(*question, "--micro-batch", samples, "--micro-batches", count)
+        self.assertEqual((found["micro_batch_samples"], samples * count), (samples, 16))
+        self.assertLessEqual(found["memory_bytes"], 50 * 2 ** 20)
+        self.assertEqual(f"{found['memory_bytes'] / 2 ** 20:.1f} MiB", named[3])
+        self.assert_fails(run(*question, "--micro-batch", 2 * samples, "--micro-batches", count // 2), 4, "nothing fits")
+        # Of one axis, too.
+        refused = run("automap-search", "adp", FIXTURES / "mamba.hlo.gz", "--cluster", "h100-1x8", "--shards", 2, "--memory", "50MiB")
+        self.assertRegex(refused.stderr, r"--micro-batch \d+ --micro-batches \d+ fits")
 
     def test_another_partition_that_fits(self):
         """Where the quickest does not: it is counted by the same cost, and is said not to be what automap-infer counts."""

@@ -247,6 +247,55 @@ class Overlap(SearchTest):
         self.fails(2, "opp", TINY, "--overlap=maybe", says=["--overlap"])
 
 
+class Machines(SearchTest):
+    def test_a_stored_plan_is_priced_on_its_own(self):
+        """apply and explain take the cluster and device that the plan was made for, where none is given."""
+        cluster, plan = self.folder / "servers.json", self.folder / "plan.json"
+        servers = {"count": 1, "devices": 8, "intra_gbytes_per_s": 450, "inter_gbytes_per_s": 50, "device": "h100-80gb"}
+        cluster.write_text(json.dumps({"schema": "automap.cluster/1", "servers": [servers]}))
+        for asked in ("h100-1x8", str(cluster)):
+            made = self.document("opp", TINY, "--shards", 4, "--objective", "count", "--cluster", asked, "-o", plan)
+            for command in ("apply", "explain"):
+                priced = self.document(command, TINY, "--plan", plan)["estimate"]
+                self.assertEqual(priced["cluster"], asked)
+                self.assertAlmostEqual(priced["step_ms"], made["estimate"]["step_ms"], delta=1e-9 * priced["step_ms"])
+                other = self.document(command, TINY, "--plan", plan, "--cluster", "config-a")["estimate"]
+                self.assertEqual(other["cluster"], "config-a")
+                self.assertNotEqual(other["step_ms"], priced["step_ms"])
+        # A file that is gone, or is another one now.
+        cluster.write_text(cluster.read_text().replace('"count": 1', '"count": 2'))
+        result = run("automap-search", "explain", TINY, "--plan", plan, "--json")
+        self.assertEqual((result.returncode, json.loads(result.stdout)["estimate"]["cluster"]), (0, "config-a"))
+        self.assertIn("has changed since", result.stderr)
+        cluster.unlink()
+        result = run("automap-search", "explain", TINY, "--plan", plan, "--json")
+        self.assertEqual((result.returncode, json.loads(result.stdout)["estimate"]["cluster"]), (0, "config-a"))
+        self.assertIn("no preset and no file here", result.stderr)
+        # A name inside a file opens nothing that waits.
+        os.mkfifo(cluster)
+        self.assertEqual(run("automap-search", "explain", TINY, "--plan", plan, "--json").returncode, 0)
+
+
+class DataIsSplitForTime(SearchTest):
+    def test_never_slower_than_nothing_split(self):
+        """On links so slow that reducing gradients takes longer than splitting the batch saves."""
+        cluster = self.folder / "slow.json"
+        for gbytes, slow in ((1e-4, True), (100, False)):
+            cluster.write_text(json.dumps({"schema": "automap.cluster/1", "devices": {"one": {
+                "memory_gib": 16, "relative_speed": 1, "peak_tflops": {"f32": 15.7, "f16": 125}}}, "servers": [
+                {"count": 1, "devices": 4, "device": "one", "intra_gbytes_per_s": gbytes, "inter_gbytes_per_s": gbytes}]}))
+            result = run("automap-search", "adp", FIXTURES / "mamba.hlo.gz", "--shards", 4, "--cluster", cluster,
+                         "--device", "v100-16gb", "--json")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            found = json.loads(result.stdout)
+            estimate = found["estimate"]
+            self.assertLessEqual(estimate["step_ms"], estimate["replicated_step_ms"])
+            self.assertEqual("longer than the" in result.stderr, slow)
+            self.assertEqual(found["partitioned"] == 0, slow)
+            if not slow:
+                self.assertLess(estimate["step_ms"], 0.9 * estimate["replicated_step_ms"])
+
+
 class CombinedSums(SearchTest):
     def test_counted_and_reported(self):
         apart, combined = (self.document("opp", T5, "--reshard", "off", "--sums", sums) for sums in ("apart", "combined"))
