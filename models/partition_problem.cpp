@@ -110,10 +110,18 @@ PartitionScore score(const PartitionProblem& problem, const std::vector<std::int
     saved_bytes += group.saved_bytes;
     result.collective_ms += group.collective_ms;
     result.collective_bytes += group.collective_bytes;
-    for (std::size_t j = i + 1; j < sorted.size() && !result.conflict; ++j) {
-      result.conflict =
-          sorted[j] == sorted[i] || std::binary_search(group.excludes.begin(), group.excludes.end(), sorted[j]);
-    }
+    if (result.conflict) continue;
+    // The shorter list is looked up in the longer one: a choice may be of ten thousand groups that exclude nothing.
+    const auto rest = sorted.begin() + static_cast<std::ptrdiff_t>(i) + 1;
+    const auto& excludes = group.excludes;
+    result.conflict =
+        (rest != sorted.end() && *rest == sorted[i]) ||
+        (excludes.size() < static_cast<std::size_t>(sorted.end() - rest)
+             ? std::any_of(excludes.begin(), excludes.end(),
+                           [&](std::int32_t other) { return std::binary_search(rest, sorted.end(), other); })
+             : std::any_of(rest, sorted.end(), [&](std::int32_t other) {
+                 return std::binary_search(excludes.begin(), excludes.end(), other);
+               }));
   }
   result.compute_ms = std::max(0.0, problem.compute_ms - saved_ms);
   result.collective_ms += problem.collective_ms;

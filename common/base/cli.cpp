@@ -175,7 +175,8 @@ int run_main(int argc, char** argv, const std::function<int(int, char**)>& body)
   internal::remember_inputs(true);
   json_errors = false;
   prepare_for_out_of_memory([] { return json_errors.load(); });
-  for (int i = 1; i < argc && std::strcmp(argv[i], "--") != 0; ++i) {
+  // Until the arguments are understood, whoever writes it anywhere wants what is wrong with them as JSON.
+  for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--json") == 0) json_errors = true;
   }
   int code = 0;

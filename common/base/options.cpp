@@ -358,6 +358,11 @@ void OptionTable::assign(Option& option, const std::vector<std::string>& values,
   option.source_ = source;
 }
 
+void OptionTable::needs_value(const Option& option) {
+  throw Error(ErrorKind::kUsage, "--" + option.name_ + " needs a value: --" + option.name_ + " " + option.metavar_,
+              option.choices_.empty() ? "" : "one of " + join(option.choices_, ", "));
+}
+
 void OptionTable::read_arguments(int argc, const char* const* argv) {
   po::options_description description;
   po::positional_options_description positionals;
@@ -396,11 +401,7 @@ void OptionTable::read_arguments(int argc, const char* const* argv) {
     if (option && std::holds_alternative<Option::Flag>(option->target_)) {
       throw Error(ErrorKind::kUsage, "--" + option->name_ + " takes no value");
     }
-    if (option) {
-      throw Error(ErrorKind::kUsage,
-                  "--" + option->name_ + " needs a value: --" + option->name_ + " " + option->metavar_,
-                  option->choices_.empty() ? "" : "one of " + join(option->choices_, ", "));
-    }
+    if (option) needs_value(*option);
     throw Error(ErrorKind::kUsage, e.what(), "see " + program() + " --help");
   } catch (const po::error& e) {
     throw Error(ErrorKind::kUsage, e.what(), "see " + program() + " --help");
@@ -416,6 +417,8 @@ void OptionTable::read_arguments(int argc, const char* const* argv) {
     Option* option = find(item.string_key);
     AM_CHECK(option != nullptr);
     const bool flag = std::holds_alternative<Option::Flag>(option->target_);
+    // "--" ends the options; as a value it is written --NAME=--.
+    if (!flag && item.original_tokens.size() > 1 && item.original_tokens[1] == "--") needs_value(*option);
     const std::vector<std::string> values = flag ? std::vector<std::string>{"true"} : item.value;
     auto at = std::find_if(given.begin(), given.end(), [&](const auto& g) { return g.first == option; });
     if (at == given.end()) {

@@ -150,6 +150,7 @@ class OptionTable {
   std::string environment_name(const std::string& option_name) const;
   std::string usage_line() const;
   std::vector<NamedFile> named_files() const;
+  [[noreturn]] static void needs_value(const Option& option);
   void read_arguments(int argc, const char* const* argv);
   void read_environment();
   void read_config(const std::string& path);

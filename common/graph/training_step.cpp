@@ -187,6 +187,8 @@ void StepAnalysis::assign_roles(TrainingStep* step) {
       leading = leading == 0 || leading == shape.dims[0] ? shape.dims[0] : -1;
     }
   }
+  Marks returned(n(), false);
+  for (const NodeId result : flow_->results()) returned[static_cast<std::size_t>(result)] = true;
   const bool all_data = step->training && batch == 0 && unpaired <= 8;
   step->batch = all_data ? std::max<std::int64_t>(leading, 0) : batch;
   for (std::size_t k = 0; k < inputs.size(); ++k) {
@@ -212,9 +214,7 @@ void StepAnalysis::assign_roles(TrainingStep* step) {
       continue;
     }
     if (flow_->users(input.node).empty()) {
-      const auto& results = flow_->results();
-      input.role = std::find(results.begin(), results.end(), input.node) != results.end() ? InputRole::kFrozen
-                                                                                          : InputRole::kUnused;
+      input.role = returned[node] ? InputRole::kFrozen : InputRole::kUnused;
       continue;
     }
     if (!is_float(shape) || shape.num_elements <= 1) {

@@ -214,7 +214,6 @@ class Finder {
   std::vector<Collective> run(Placement placement) {
     if (linkage_.shards() <= 1) return {};
     reads_ = reads_of(model_, is_split_);
-    find_kept();
     for (const TensorDim dim : kept_in_parts(model_, is_split_)) made_whole_.insert(dim.node);
     find_sources();
     if (placement == Placement::kAtOnce) {
@@ -284,16 +283,7 @@ class Finder {
     return c;
   }
 
-  // What leaves the module or goes from turn to turn of a loop: must be whole.
-  void find_kept() {
-    kept_ = flow_.results();
-    for (const graph::FlowLoop& loop : flow_.loops()) {
-      kept_.insert(kept_.end(), loop.initial.begin(), loop.initial.end());
-      kept_.insert(kept_.end(), loop.next.begin(), loop.next.end());
-    }
-    std::sort(kept_.begin(), kept_.end());
-  }
-  bool is_kept(NodeId node) const { return std::binary_search(kept_.begin(), kept_.end(), node); }
+  bool is_kept(NodeId node) const { return model_.is_kept(node); }
 
   void find_sources() {
     for (const GroupId group : groups_) {
@@ -761,7 +751,6 @@ class Finder {
   bool alone_ = false, combined_ = false;
   std::unordered_map<NodeId, GroupId> owners_;  // of combined sums
   std::set<InstructionId> forbidden_;           // to carry, of combined sums
-  std::vector<NodeId> kept_;
   std::set<NodeId> made_whole_;
   std::vector<Source> sources_;
   std::vector<Held> held_;

@@ -21,6 +21,9 @@ using graph::InputRole;
 constexpr std::size_t kMaxNamed = 5;  // names in an error message
 
 // Runs of the loops around every site of the flow.
+// Beyond it nothing is told apart: costs times it stay numbers, whose sums do, too.
+constexpr double kMostTimes = 1e30;
+
 std::vector<double> times_of_nodes(const graph::FlowGraph& flow) {
   const auto& sites = flow.sites();
   std::vector<double> of_site(sites.size(), 1);
@@ -32,7 +35,7 @@ std::vector<double> times_of_nodes(const graph::FlowGraph& flow) {
     for (std::size_t s = 0; s < sites.size(); ++s) {
       if (sites[s].parent != kNone) of_site[s] = of_site[static_cast<std::size_t>(sites[s].parent)];
       const auto& count = counts[static_cast<std::size_t>(sites[s].caller)];
-      if (is_loop[s] && count) of_site[s] *= static_cast<double>(*count);
+      if (is_loop[s] && count) of_site[s] = std::min(kMostTimes, of_site[s] * static_cast<double>(*count));
     }
   }
   std::vector<double> times(static_cast<std::size_t>(flow.size()), 1);
@@ -113,6 +116,25 @@ std::string path_of(const std::string& name) {
   return out;
 }
 
+namespace {
+
+std::vector<bool> find_kept(const graph::FlowGraph& flow) {
+  std::vector<bool> kept(static_cast<std::size_t>(flow.size()), false);
+  const auto keep = [&kept](const std::vector<NodeId>& nodes) {
+    for (const NodeId node : nodes) {
+      if (node != kNone) kept[static_cast<std::size_t>(node)] = true;
+    }
+  };
+  keep(flow.results());
+  for (const graph::FlowLoop& loop : flow.loops()) {
+    keep(loop.initial);
+    keep(loop.next);
+  }
+  return kept;
+}
+
+}  // namespace
+
 ShardingModel ShardingModel::build(const graph::Graph& graph, const ModelOptions& options) {
   ShardingModel model;
   model.graph_ = &graph;
@@ -160,6 +182,7 @@ ShardingModel ShardingModel::build(const graph::Graph& graph, const ModelOptions
     }
   }
   model.times_ = times_of_nodes(flow);
+  model.kept_ = std::make_shared<const std::vector<bool>>(find_kept(*model.flow_));
   model.relink(options.shards, options.gathers, options.halos);
   return model;
 }
@@ -184,6 +207,7 @@ ShardingModel ShardingModel::another_axis(int shards) const {
   other.graph_ = graph_;
   other.flow_ = flow_;
   other.step_ = step_;
+  other.kept_ = kept_;
   other.inputs_ = inputs_;
   other.variables_ = variables_;
   other.data_ = data_;

@@ -54,6 +54,8 @@ class ShardingModel {
   const std::vector<std::int32_t>& data() const { return data_; }
   // How often a node runs per step: product of the trip counts of the loops around it (1 when unknown).
   double times(NodeId node) const { return times_[static_cast<std::size_t>(node)]; }
+  // Leaves the module, or goes from turn to turn of a loop: has to be whole.
+  bool is_kept(NodeId node) const { return (*kept_)[static_cast<std::size_t>(node)]; }
   const std::vector<Gather>& gathers() const { return gathers_; }
   bool halos() const { return halos_; }
   // Whether partial sums of one group are added up before they are reduced, as far as the written module can have it
@@ -71,6 +73,7 @@ class ShardingModel {
   const graph::Graph* graph_ = nullptr;
   std::shared_ptr<const graph::FlowGraph> flow_;
   std::shared_ptr<const graph::TrainingStep> step_;
+  std::shared_ptr<const std::vector<bool>> kept_;  // by node
   std::unique_ptr<Linkage> linkage_;
   std::vector<ModelInput> inputs_;
   std::vector<std::int32_t> variables_, data_;

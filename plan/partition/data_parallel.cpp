@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <set>
 #include <string>
 #include <tuple>
 #include <unordered_map>
@@ -199,13 +200,12 @@ class Repairer {
 
   // All of `together` in groups that can be split, at once.
   bool done() const {
-    std::vector<GroupId> groups;
-    for (const TensorDim at : together_) groups.push_back(linkage().group_of(at));
+    std::set<GroupId> groups;
+    for (const TensorDim at : together_) groups.insert(linkage().group_of(at));
     for (const GroupId group : groups) {
       if (!linkage().decidable(group)) return false;
-      for (const GroupId other : groups) {
-        const auto neighbours = linkage().neighbours(group);
-        if (std::binary_search(neighbours.begin(), neighbours.end(), other)) return false;
+      for (const GroupId other : linkage().neighbours(group)) {
+        if (groups.count(other) > 0) return false;
       }
     }
     return true;

@@ -54,12 +54,12 @@ const std::vector<std::int32_t>& inputs_to_decide(const ShardingModel& model, bo
 // The data inputs that hold the batch: what else the step reads (a random key, weights that nothing updates) is not
 // split by data parallelism. All of them when no batch is found.
 std::vector<std::int32_t> batched_inputs(const ShardingModel& model) {
-  const std::vector<TensorDim> batch = find_batch(model);
+  std::set<sharding::NodeId> batch;
+  for (const TensorDim& at : find_batch(model)) batch.insert(at.node);
   std::vector<std::int32_t> out;
   for (const std::int32_t index : model.data()) {
     const sharding::NodeId node = model.inputs()[static_cast<std::size_t>(index)].node;
-    const auto holds = [node](const TensorDim& at) { return at.node == node; };
-    if (batch.empty() || std::any_of(batch.begin(), batch.end(), holds)) out.push_back(index);
+    if (batch.empty() || batch.count(node) > 0) out.push_back(index);
   }
   return out;
 }
@@ -168,11 +168,6 @@ std::vector<Ranked> rank_data_groups(const ShardingModel& model) {
   return out;
 }
 
-bool excludes(const Linkage& linkage, GroupId a, GroupId b) {
-  const auto neighbours = linkage.neighbours(a);
-  return std::binary_search(neighbours.begin(), neighbours.end(), b);
-}
-
 bool any_cut_by_time(const std::vector<PartitionAnswer>& answers) {
   return std::any_of(answers.begin(), answers.end(), [](const PartitionAnswer& answer) { return answer.cut_by_time; });
 }
@@ -211,11 +206,13 @@ DataChoice choose_batch(ShardingModel* model) {
       }
     }
   }
+  std::set<GroupId> taken;
   for (const Ranked& group : ranked) {
     if (!model->linkage().possible(group.group)) continue;
-    if (std::none_of(choice.groups.begin(), choice.groups.end(),
-                     [&](GroupId other) { return excludes(model->linkage(), group.group, other); })) {
+    const auto neighbours = model->linkage().neighbours(group.group);
+    if (std::none_of(neighbours.begin(), neighbours.end(), [&](GroupId other) { return taken.count(other) > 0; })) {
       choice.groups.push_back(group.group);
+      taken.insert(group.group);
     }
   }
   return choice;

@@ -50,6 +50,15 @@ class BadInput(ProgramTest):
             self.assertIn("missing", error["message"])
             self.assert_json_error(run(tool[0], "x", *tool[1:], "--json", "--frob"), 2, "usage")
 
+    def test_json_errors_behind_two_dashes(self):
+        """An option without its value in front of them: what is wrong is said as JSON to whoever wrote --json anywhere."""
+        self.assert_json_error(run("automap-datagen", "--preview", "--", "--json"), 2, "usage")
+        self.assert_json_error(run("automap-infer", "--cluster", "--", "--json"), 2, "usage")
+        # Understood, it is an argument: the name of a file.
+        result = run("automap-inspect", "--", "--json", cwd=self.folder)
+        self.assertEqual((result.returncode, result.stdout), (3, ""))
+        self.assertIn("--json: No such file", result.stderr)
+
     def test_wrong_clusters(self):
         profile = self.put("p.csv", profile_csv())
         wrong = {

@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import re
+import resource
 import shutil
 import unittest
 from pathlib import Path
@@ -294,6 +295,63 @@ class DataIsSplitForTime(SearchTest):
             self.assertEqual(found["partitioned"] == 0, slow)
             if not slow:
                 self.assertLess(estimate["step_ms"], 0.9 * estimate["replicated_step_ms"])
+
+
+class Absurd(SearchTest):
+    def test_loops_in_loops(self):
+        """Two thousand million turns, forty deep: costs stay numbers."""
+        state, parts = "(s32[], f32[4])", []
+        for depth in range(40):
+            inner = f"w = {state} while(t0), condition=until{depth - 1}, body=turn{depth - 1}\n  y = f32[4] get-tuple-element(w), index=1"
+            parts.append(f"""until{depth} {{
+  p = {state} parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  n = s32[] constant(2000000000)
+  ROOT c = pred[] compare(i, n), direction=LT
+}}
+turn{depth} {{
+  p = {state} parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  x = f32[4] get-tuple-element(p), index=1
+  z = s32[] constant(0)
+  t0 = {state} tuple(z, x)
+  {inner if depth else "y = f32[4] tanh(x)"}
+  o = s32[] constant(1)
+  j = s32[] add(i, o)
+  ROOT t = {state} tuple(j, y)
+}}
+""")
+        model = self.put("nested.hlo", "HloModule m\n" + "".join(parts) + f"""ENTRY e {{
+  x = f32[4] parameter(0)
+  z = s32[] constant(0)
+  t = {state} tuple(z, x)
+  w = {state} while(t), condition=until39, body=turn39
+  ROOT r = f32[4] get-tuple-element(w), index=1
+}}
+""")
+        for options in ([], ["--overlap"], ["--objective", "time"]):
+            result = run("automap-search", "adp", model, "--shards", 4, *options, "--json")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            json.loads(result.stdout, parse_constant=self.fail)  # no NaN, no Infinity
+
+    # Seconds; by the square of their number it would take a minute.
+    def test_thirty_thousand_parameters(self):
+        count = 30000
+        parameters = "".join(f"  p{i} = f32[4,4] parameter({i})\n" for i in range(count))
+        for kind in ("handed on", "each by itself"):
+            if kind == "handed on":
+                body, names, command = "", "p", ("automap-infer", "--cluster", "config-a", "--time-limit", "1s")
+            else:
+                body = "".join(f"  a{i} = f32[4,4] tanh(p{i})\n" for i in range(count))
+                names, command = "a", ("automap-search", "adp", "--shards", 4, "--budget", "1s")
+            shapes, roots = ", ".join(["f32[4,4]"] * count), ", ".join(f"{names}{i}" for i in range(count))
+            model = self.put("many.hlo", f"HloModule many\nENTRY e {{\n{parameters}{body}  ROOT t = ({shapes}) tuple({roots})\n}}\n")
+            before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+            with self.subTest(kind):
+                result = run(*command[:2] if command[1] == "adp" else command[:1], model, *command[2 if command[1] == "adp" else 1:])
+                self.assertIn(result.returncode, (0, 3), result.stderr)
+                self.assertNotIn("killed", result.stderr)
+                self.assertLess(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before, 8)
 
 
 class CombinedSums(SearchTest):

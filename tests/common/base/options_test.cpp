@@ -165,6 +165,9 @@ TEST(Options, MistakesAreNamedWithTheWayOut) {
       {{"x", "--planner", "exakt"}, "one of auto, exact, local-search (did you mean 'exact'?)", ""},
       {{"x", "--planner"}, "--planner needs a value", "auto, exact"},
       {{"x", "-o"}, "--output needs a value: --output FILE", ""},
+      {{"x", "--output", "--"}, "--output needs a value: --output FILE", ""},
+      {{"x", "-o", "--", "--json"}, "--output needs a value", ""},
+      {{"--planner", "--", "x"}, "--planner needs a value", "auto, exact"},
       {{"x", "-o", ""}, "--output: the value is empty", ""},
       {{"x", "--planner", "auto", "--planner", "exact"}, "given 2 times", ""},
       {{"x", "--memory", "maybe"}, "expected on or off", ""},
@@ -180,6 +183,14 @@ TEST(Options, MistakesAreNamedWithTheWayOut) {
     EXPECT_NE(error.hint().find(c.hint), std::string::npos) << error.what() << " / " << error.hint();
     EXPECT_TRUE(error.kind() == ErrorKind::kUsage || error.kind() == ErrorKind::kIo);
   }
+}
+
+TEST(Options, TwoDashesEndTheOptions) {
+  Tool tool;
+  EXPECT_TRUE(tool.parse({"--output=--", "--", "--json"}));
+  EXPECT_EQ(tool.output, "--");
+  EXPECT_EQ(tool.input, "--json");
+  EXPECT_FALSE(tool.json);
 }
 
 TEST(Options, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
