@@ -1,9 +1,11 @@
 #include "common/base/plugin.h"
 
 #include <dlfcn.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <exception>
+#include <new>
 
 #include "common/base/cli.h"
 #include "common/base/error.h"
@@ -16,6 +18,20 @@
 #endif
 
 namespace automap {
+
+namespace {
+
+// Of addresses, what opening LibTorch and its least use take. OpenBLAS, which it computes with, asks for its buffers
+// without end where it gets none, from when it is opened on: nothing that a program can catch ends that.
+constexpr std::size_t kRoom = std::size_t{960} << 20;
+
+void check_room() {
+  void* const room = ::mmap(nullptr, kRoom, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED) throw std::bad_alloc();
+  ::munmap(room, kRoom);
+}
+
+}  // namespace
 
 std::vector<std::string> plugin_folders() {
   const std::string here = executable_folder();
@@ -39,6 +55,8 @@ void* plugin_function(const std::string& path, const char* name, const std::stri
     const char* error = ::dlerror();
     return std::string(error ? error : "unknown error");
   };
+  if (::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD) == nullptr) check_room();  // not open yet
+  ::dlerror();
   // The library installs the handler of its own copy of common/base, which knows neither --json nor temporary files.
   const std::terminate_handler handler = std::get_terminate();
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "common/graph/training_step_analysis.h"
+#include "common/graph/user_shardings.h"
 
 namespace automap::graph {
 
@@ -54,6 +55,8 @@ TrainingStep StepAnalysis::run() {
   assign_parts(&step);
   assign_roles(&step);
   check_state(&step);
+  const std::string shardings = user_shardings_text(graph_);
+  if (!shardings.empty()) step.warnings.push_back(shardings);
   describe(&step);
   return step;
 }

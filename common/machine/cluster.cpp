@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <limits>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "common/base/error.h"
@@ -107,6 +108,33 @@ std::string nearest(const std::string& word, const std::vector<std::string>& can
   if (word.size() > 100) return "";
   const std::string name = closest_name(word, candidates);
   return name.empty() ? "" : "did you mean " + name + "? ";
+}
+
+// The presets whose words ("a100", "2x8") the name shares most, less those of their own; none when it shares none.
+// "a100-80gb-2x8" means a100-2x8, though a100-40gb-2x8 is written more like it.
+std::vector<std::string> presets_by_words(const std::string& name) {
+  const auto words_of = [](const std::string& text) {
+    std::set<std::string> words;
+    for (std::size_t begin = 0; begin <= text.size();) {
+      const std::size_t end = std::min(text.find_first_of("-_", begin), text.size());
+      if (end > begin) words.insert(text.substr(begin, end - begin));
+      begin = end + 1;
+    }
+    return words;
+  };
+  const std::set<std::string> asked = words_of(name);
+  std::vector<std::string> best;
+  int most = 0;
+  for (const std::string& preset : cluster_preset_names()) {
+    int shared = 0, own = 0;
+    for (const std::string& word : words_of(preset)) ++(asked.count(word) > 0 ? shared : own);
+    const int worth = 2 * shared - own;
+    if (shared == 0 || worth < most) continue;
+    if (worth > most) best.clear();
+    best.push_back(preset);
+    most = worth;
+  }
+  return best;
 }
 
 // Ranges are check_cluster's.
@@ -315,7 +343,9 @@ Cluster load_cluster(const std::string& name_or_path) {
                                std::filesystem::exists(name_or_path, ignored);
   if (!looks_like_path) {
     const std::vector<std::string> names = cluster_preset_names();
-    const std::string guess = nearest(name_or_path, names);
+    const std::vector<std::string> alike = presets_by_words(name_or_path);
+    std::string guess = nearest(name_or_path, alike.empty() ? names : alike);
+    if (guess.empty() && !alike.empty()) guess = "did you mean " + alike.front() + "? ";
     throw Error(ErrorKind::kConfig, "no cluster preset or file named \"" + name_or_path + "\"",
                 guess + "presets: " + join(names) + "; or a JSON file, see docs/formats/cluster.md");
   }

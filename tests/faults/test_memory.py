@@ -158,6 +158,19 @@ class OutOfMemory(ProgramTest):
                     self.check(result, out, whole)
                     self.assertLess(limit, 2 << 30, "never enough")
 
+    @unittest.skipUnless((BIN / "libautomap_learned.so").exists(), "built without LibTorch")
+    def test_training_in_little(self):
+        """What LibTorch computes with asks without end for what it does not get: too little is refused in front."""
+        learning = ("automap-train", "--episodes", "16", "--round-episodes", "8", "--evaluate-small", "1",
+                    "--evaluate-middle", "0", "--evaluate-deep", "0", "--threads", "1", "-q")
+        for megabytes in (400, 650, 800, 950):
+            with self.subTest(megabytes=megabytes):
+                result = self.start((*learning, "--out", self.folder / str(megabytes)), limit=megabytes << 20)
+                text = result.stderr.decode(errors="replace")
+                self.assertEqual(result.returncode, 3, text)
+                self.assertIn("error: out of memory", text)
+        self.assertEqual(self.start((*learning, "--out", self.folder / "enough")).returncode, 0)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -131,6 +131,20 @@ TEST(ClusterDevices, EveryNameOfTheTable) {
   }
 }
 
+TEST(Cluster, NamesNearAPresetAreFoundByTheirWords) {
+  for (const auto& [asked, meant] :
+       {std::pair("a100-80gb-2x8", "a100-2x8"), std::pair("h100-80gb-4x8", "h100-4x8"),
+        std::pair("a100-40gb-4x8", "a100-4x8"), std::pair("a100-40gb-2x4", "a100-40gb-2x8"),
+        std::pair("dgx-h100", "h100-1x8"), std::pair("h10-4x8", "h100-4x8"), std::pair("confg-b", "config-b")}) {
+    try {
+      load_cluster(asked);
+      ADD_FAILURE() << asked;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.hint(), HasSubstr(std::string("did you mean ") + meant + "? ")) << asked;
+    }
+  }
+}
+
 TEST(Cluster, UnknownPresetListsThemAndGuesses) {
   try {
     load_cluster("config-d");
