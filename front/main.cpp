@@ -18,6 +18,7 @@ constexpr Command kCommands[] = {
     {"profile", "compute, activation, weight and stash per instruction of a model's HLO"},
     {"infer", "a pipeline plan for a model on a cluster, with a proof of how good it is"},
     {"search", "which tensors to split over the devices, explained, and written for XLA and JAX"},
+    {"emit", "a plan as the arguments and files of Megatron, torchtitan, DeepSpeed, torch, MaxText or JAX"},
     {"compare", "the plans of published systems and ours, for one model on one cluster"},
     {"inspect", "what a file is and what is in it: HLO, profile, cluster, plan, policy, dataset"},
     {"datagen", "a dataset of random planning problems to train planners on"},

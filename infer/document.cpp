@@ -9,7 +9,9 @@
 #include "common/base/text_table.h"
 #include "common/base/work.h"
 #include "infer/utilization.h"
+#include "plan/emit/to_type.h"
 #include "plan/planners/believable.h"
+#include "plan/planners/layers.h"
 
 namespace automap::infer {
 namespace {
@@ -236,6 +238,7 @@ PlanDocument document_of(const Question& question, const planners::ScoredPlan& s
                          const OwnDevice& own) {
   PlanDocument document = described(question, scored.placed, input, own);
   document.planner = "given";
+  document.layer_split = planners::as_layer_split(scored.placed, question.profile());
   document.objective = to_string(planners::Objective::kSimulated);
   document.warnings.insert(document.warnings.end(), scored.departures.begin(), scored.departures.end());
   if (scored.missing_bytes > 0) {
@@ -245,6 +248,18 @@ PlanDocument document_of(const Question& question, const planners::ScoredPlan& s
     document.warnings.push_back(scored.infeasible);
   }
   return document;
+}
+
+void add_to_type(PlanDocument& document, const planners::Question& question, const pipeline::PlacedPlan& placed,
+                 const PlanInput& input, const OptionTable& table) {
+  const planners::Framework* framework = limits_plans(*question.framework) ? question.framework : input.made_with;
+  if (framework == nullptr) return;
+  const std::optional<pipeline::LayerSplit> layers = planners::as_layer_split(placed, question.profile());
+  emit::PlanFacts facts;
+  facts.layers = layers ? &*layers : nullptr;
+  facts.cluster = &question.cluster;
+  facts.sequence_parallel = table.value_of("sequence-parallel") != "off";
+  document.to_type = emit::to_type(*framework, document, facts);
 }
 
 void add_provenance(PlanDocument& document, const OptionTable& table, const PlanInput& input,

@@ -24,6 +24,10 @@ pipeline::PlanDocument document_of(const planners::Question& question, const pla
 pipeline::PlanDocument document_of(const planners::Question& question, const planners::ScoredPlan& scored,
                                    const PlanInput& input, const OwnDevice& own);
 
+// What is typed to run it, in the words of the question's framework, or of that which the model is from.
+void add_to_type(pipeline::PlanDocument& document, const planners::Question& question,
+                 const pipeline::PlacedPlan& placed, const PlanInput& input, const OptionTable& table);
+
 // What it was made from and with.
 void add_provenance(pipeline::PlanDocument& document, const OptionTable& table, const PlanInput& input,
                     const machine::Cluster& cluster);

@@ -10,6 +10,7 @@
 #include "common/pipeline/device_match.h"
 #include "common/pipeline/plan_json.h"
 #include "common/pipeline/plan_reader.h"
+#include "plan/emit/to_type.h"
 #include "plan/partition/width_profile.h"
 #include "profile/profile_hlo.h"
 
@@ -98,6 +99,7 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
   module.graph = hlo::read_hlo_as(module.form, std::move(bytes), source);
   profile::require_whole_model(module.graph, source, options.as_is);
   input.form = std::string("HLO ") + hlo::to_string(module.form);
+  input.made_with = emit::framework_of(module.graph);
   profile::ProfileRequest request;
   request.variables = options.variables;
   request.batch_inputs = options.batch_inputs;

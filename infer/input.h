@@ -10,6 +10,7 @@
 #include "common/machine/cluster.h"
 #include "common/machine/device.h"
 #include "common/pipeline/profile.h"
+#include "plan/planners/frameworks.h"
 #include "profile/model_work.h"
 
 namespace automap::infer {
@@ -22,6 +23,8 @@ struct PlanInput {
   std::vector<std::string> notices;  // what was assumed, one sentence each
   // Chains that are counted as kernels of libraries: "12 attentions (12 causal), ..."; empty: none. HLO only
   std::string fused;
+  // Whose words who wrote the model knows (plan/emit/to_type.h); null: not known, or a profile.
+  const planners::Framework* made_with = nullptr;
   std::shared_ptr<const hlo::HloModule> module;  // where it was asked for; null for a profile
   bool of_module() const { return work.executed_flops > 0; }
 };

@@ -24,6 +24,7 @@
 #include "infer/report.h"
 #include "infer/summary.h"
 #include "infer/sweep_report.h"
+#include "plan/emit/to_type.h"
 #include "plan/planners/answer.h"
 #include "plan/planners/believable.h"
 #include "plan/planners/own_device.h"
@@ -110,8 +111,9 @@ void read_model(Call& call) {
   call.question.framework = call.framework;
 }
 
-void print_document(Call& call, PlanDocument document, const pipeline::Problem& problem, double free_plan_ms = 0) {
+void print_document(Call& call, PlanDocument document, const pipeline::PlacedPlan& placed, double free_plan_ms = 0) {
   const InferOptions& options = call.options;
+  add_to_type(document, call.question, placed, call.input, call.table);
   if (call.documented()) add_provenance(document, call.table, call.input, call.cluster);
   ReportOptions report;
   report.all_planners = options.all_planners;
@@ -136,7 +138,9 @@ void print_document(Call& call, PlanDocument document, const pipeline::Problem& 
     print_exact(to_json_text(document));
   } else if (options.output != "-") {
     print(summary_text(document, report, summary_width()));
-    print(options.details ? "\n" + report_text(document, problem, report) : asked_tables_text(document, report));
+    print(options.details ? "\n" + report_text(document, placed.problem(), report)
+                          : asked_tables_text(document, report));
+    if (document.to_type) print("\n" + emit::to_type_text(*document.to_type));
   }
   call.outputs.commit();
 }
@@ -176,7 +180,7 @@ int run_score(Call& call) {
   }
   PlanDocument document = document_of(call.question, scored, call.input, call.options.input.device);
   document.warnings.insert(document.warnings.end(), call.departures.begin(), call.departures.end());
-  print_document(call, std::move(document), scored.placed.problem());
+  print_document(call, std::move(document), scored.placed);
   return scored.infeasible.empty() ? 0 : exit_code(ErrorKind::kInfeasible);
 }
 
@@ -250,7 +254,7 @@ int run_search(Call& call) {
   if (call.options.planner_table && !StopToken::stop_requested()) {
     add_planner_table(call.question, answer.one_width, document);
   }
-  print_document(call, std::move(document), answer.plan().placed.problem(), answer.free_plan_ms);
+  print_document(call, std::move(document), answer.plan().placed, answer.free_plan_ms);
   return StopToken::stop_requested() ? kExitStoppedEarly : 0;
 }
 

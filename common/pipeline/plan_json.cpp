@@ -447,6 +447,16 @@ bool PlanDocument::mixed_widths() const {
   return std::any_of(stages.begin(), stages.end(), [&](const PlanStage& s) { return s.width != stages.front().width; });
 }
 
+namespace {
+
+Json lists_json(const std::vector<std::vector<std::string>>& lists) {
+  Json json = Json::array();
+  for (const std::vector<std::string>& list : lists) json.push_back(list);
+  return json;
+}
+
+}  // namespace
+
 std::string to_json_text(const PlanDocument& document) {
   Json in_flight = Json::array(), parts = Json::array(), groups = Json::array();
   Json alternatives = Json::array(), limits = Json::array();
@@ -473,6 +483,8 @@ std::string to_json_text(const PlanDocument& document) {
                    {"split_spec", split.split_spec.empty() ? Json() : Json(split.split_spec)},
                    {"no_split_spec", or_null(split.no_split_spec)},
                    {"layers_per_stage", split.layers_per_stage},
+                   {"stage_layers", lists_json(split.stage_layers)},
+                   {"stage_modules", lists_json(split.stage_modules)},
                    {"cuts", split.cuts},
                    {"device_cuts", split.device_cuts},
                    {"widths", split.widths},
@@ -532,6 +544,12 @@ std::string to_json_text(const PlanDocument& document) {
   if (document.online) json["online"] = learning_json(*document.online);
   if (document.planner_table) json["planner_table"] = planner_table_json(*document.planner_table);
   if (!document.sensitivity.empty()) json["sensitivity"] = sensitivity_json(document.sensitivity);
+  if (document.to_type) {
+    json["to_type"] = {{"framework", document.to_type->framework},
+                       {"arguments", document.to_type->arguments},
+                       {"missing", document.to_type->missing},
+                       {"cannot", or_null(document.to_type->cannot)}};
+  }
   // Names come from the input and may hold any bytes.
   return json_text(json);
 }
@@ -616,12 +634,32 @@ std::vector<PlanLimitText> read_limits(const PlanObject& reader) {
   return limits;
 }
 
+// [S] lists of texts; a file need not have them.
+std::vector<std::vector<std::string>> read_lists_of_texts(const PlanObject& reader, const char* key,
+                                                          std::size_t stages) {
+  std::vector<std::vector<std::string>> lists;
+  if (!reader.has(key)) return lists;
+  const Json& all = reader.array(key);
+  for (std::size_t s = 0; s < all.size(); ++s) {
+    const std::string name = std::string(key) + "[" + std::to_string(s) + "]";
+    const Json list = {{"list", all[s]}};
+    lists.push_back(PlanObject(list, reader.where(name.c_str())).texts("list"));
+  }
+  if (!lists.empty() && lists.size() != stages) {
+    reader.fail(std::string(key) + ": found " + std::to_string(lists.size()) + " lists, expected " +
+                std::to_string(stages) + ", one for each stage");
+  }
+  return lists;
+}
+
 LayerSplit read_layer_split(const PlanObject& split, int num_instructions, int num_devices) {
   LayerSplit out;
   out.split_before = split.texts("split_before");
   if (split.has("split_spec")) out.split_spec = split.texts("split_spec");
   out.no_split_spec = split.text_or_empty("no_split_spec");
   out.cuts = split.integers("cuts", 1, num_instructions - 1);
+  out.stage_layers = read_lists_of_texts(split, "stage_layers", out.cuts.size() + 1);
+  out.stage_modules = read_lists_of_texts(split, "stage_modules", out.cuts.size() + 1);
   out.step_ms = split.number("step_ms");
   out.simulated_step_ms = split.number("simulated_step_ms");
   out.device_cuts = split.integers("device_cuts", 1, num_devices - 1);
@@ -633,12 +671,28 @@ LayerSplit read_layer_split(const PlanObject& split, int num_instructions, int n
   return out;
 }
 
+// What is asked of a partition of replicas: a dimension, or -1, of every tensor. The rest is kept as it stands.
+std::string read_partition(const Json& json, const std::string& where) {
+  const PlanObject partition(json, where);
+  const Json& dims = partition.at("partition");
+  const PlanObject of(dims, partition.where("partition"));
+  for (const auto& [tensor, dim] : dims.items()) of.integer_of(dim, tensor.c_str(), -1, kMany);
+  return json.dump();
+}
+
 // What need not be there.
 void read_extras(const PlanObject& reader, PlanDocument& document) {
   if (reader.has("limits")) document.limits = read_limits(reader);
   if (reader.has("layer_split")) {
     document.layer_split = read_layer_split(PlanObject(reader.at("layer_split"), reader.where("layer_split")),
                                             document.num_instructions, document.num_devices);
+  }
+  if (reader.has("partition"))
+    document.partitions.push_back(read_partition(reader.at("partition"), reader.where("partition")));
+  if (reader.has("partitions")) {
+    for (const Json& partition : reader.array("partitions")) {
+      document.partitions.push_back(read_partition(partition, reader.where("partitions")));
+    }
   }
   if (reader.has("online")) document.online = read_learning(PlanObject(reader.at("online"), reader.where("online")));
   if (reader.has("planner_table")) {

@@ -74,8 +74,11 @@ struct LayerSplit {
   std::vector<std::string> split_spec;                       // [S-1] their module paths, "h.5"; empty: not known
   std::string no_split_spec;                                 // why it is not known
   std::map<std::string, std::vector<int>> layers_per_stage;  // numbered stack -> [S] layers of it in each stage
-  std::vector<int> cuts, device_cuts;                        // [S-1]
-  std::vector<int> widths;                                   // [S] of their replicas
+  // [S] the layers that begin in each stage, in the model's order, and those of them that hold variables. Empty of a
+  // file that does not say.
+  std::vector<std::vector<std::string>> stage_layers, stage_modules;
+  std::vector<int> cuts, device_cuts;  // [S-1]
+  std::vector<int> widths;             // [S] of their replicas
   double step_ms = 0, simulated_step_ms = 0;
 };
 
@@ -158,6 +161,14 @@ struct PlanBounds {
   std::string method;
 };
 
+// What a framework is told of the plan (plan/emit/to_type.h). It is written, and not read.
+struct PlanToType {
+  std::string framework;
+  std::vector<std::string> arguments;  // one word each, without quotes; empty where `cannot` says why
+  std::vector<std::string> missing;    // what they leave to do, one sentence each
+  std::string cannot;                  // what of the plan the framework cannot run, or cannot be told
+};
+
 struct PlanDocument {
   std::string model, cluster;
   int version = 3;  // of the file
@@ -209,13 +220,14 @@ struct PlanDocument {
   std::vector<PlanLimitText> limits;
   std::vector<PlanWidth> widths;  // empty: only one was looked at
   // Of every width beyond 1 that stages have, ascending: the plan of the kind `operator` by which the devices of each
-  // replica hold its tensors (docs/formats/plan.md), as JSON. They are written, and not read.
+  // replica hold its tensors (docs/formats/plan.md), as JSON. Read as they are.
   std::vector<std::string> partitions;
   std::vector<std::string> inside_replicas;  // the same in sentences, not in the file
   std::vector<PlanCorner> corners;           // the shortest first; only when asked for
   std::optional<LayerSplit> layer_split;
   std::optional<PlannerTable> planner_table;  // only when asked for
   std::vector<PlanSensitivity> sensitivity;   // only when asked for
+  std::optional<PlanToType> to_type;
   std::vector<std::string>
       estimates;  // how far the numbers under the plan are expected to be off (plan/planners/believable.h)
   std::vector<std::string> warnings;

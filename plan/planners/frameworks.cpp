@@ -182,6 +182,12 @@ bool has_schedule(const Framework& framework, Schedule schedule) {
   return std::find(framework.schedules.begin(), framework.schedules.end(), schedule) != framework.schedules.end();
 }
 
+// Of the layers of the model's one stack in each stage.
+std::string equal_layers_inexpressible(const std::vector<int>& counts) {
+  const bool equal = std::all_of(counts.begin(), counts.end(), [&](int count) { return count == counts.front(); });
+  return equal ? "" : "stages of different numbers of layers";
+}
+
 // Of cuts that leave several parts.
 std::string cuts_inexpressible(const Framework& framework, const std::vector<int>& cuts, const Profile& profile) {
   if (framework.cuts == FrameworkCuts::kInstructions || cuts.empty()) return "";
@@ -193,16 +199,15 @@ std::string cuts_inexpressible(const Framework& framework, const std::vector<int
   if (framework.cuts == FrameworkCuts::kLayers) return "";
   const std::vector<int> starts = stack_starts(profile);
   if (starts.empty()) return "pipelines of a model that is not one stack of layers";
-  std::vector<std::ptrdiff_t> counts;
+  std::vector<int> counts;
   auto from = starts.begin();
   for (const int cut : cuts) {
     const auto until = std::lower_bound(from, starts.end(), cut);
-    counts.push_back(until - from);
+    counts.push_back(static_cast<int>(until - from));
     from = until;
   }
-  counts.push_back(starts.end() - from);
-  const bool equal = std::all_of(counts.begin(), counts.end(), [&](auto count) { return count == counts.front(); });
-  return equal ? "" : "stages of different numbers of layers";
+  counts.push_back(static_cast<int>(starts.end() - from));
+  return equal_layers_inexpressible(counts);
 }
 
 std::string zero_inexpressible(const Framework& framework, int stages, int width, int zero) {
@@ -211,18 +216,39 @@ std::string zero_inexpressible(const Framework& framework, int stages, int width
   return level + (stages > 1 ? " with pipeline stages" : width > 1 ? " with replicas of several devices" : "");
 }
 
-std::string mesh_inexpressible(const PlacedPlan& placed) {
-  const PlacedStage& first = placed.stages.front();
-  for (const PlacedStage& stage : placed.stages) {
-    if (stage.width() != first.width()) return "stages of different widths";
-    if (stage.d1 - stage.d0 != first.d1 - first.d0) return "stages of different numbers of devices";
+// What is asked of a stage, but for its cuts.
+struct StageShape {
+  int replicas = 1, width = 1;
+  pipeline::StageVariant variant;
+  int in_flight = 0;
+};
+
+std::string mesh_inexpressible(const std::vector<StageShape>& stages) {
+  const StageShape& first = stages.front();
+  for (const StageShape& stage : stages) {
+    if (stage.width != first.width) return "stages of different widths";
+    if (stage.replicas != first.replicas) return "stages of different numbers of devices";
     // One replica has nothing to shard.
-    const int zero = stage.problem->variant(stage.variant).zero;
-    if (stage.d1 - stage.d0 > 1 && zero != first.problem->variant(first.variant).zero) {
+    if (stage.replicas > 1 && stage.variant.zero != first.variant.zero) {
       return "ZeRO levels that differ from stage to stage";
     }
   }
   return "";
+}
+
+std::string shape_inexpressible(const Framework& framework, Schedule schedule, const std::vector<StageShape>& stages) {
+  std::string why = framework.mesh ? mesh_inexpressible(stages) : "";
+  // Under whatever name: one stage that has one micro-batch in flight adds up gradients.
+  const bool known = has_schedule(framework, schedule) || (stages.size() == 1 && stages.front().in_flight == 1);
+  if (why.empty() && !known) why = std::string("the schedule ") + to_string(schedule);
+  for (const StageShape& stage : stages) {
+    if (why.empty() && stage.replicas > 1) {
+      why = zero_inexpressible(framework, static_cast<int>(stages.size()), stage.width, stage.variant.zero);
+    }
+    const bool other = stage.variant.recompute != stages.front().variant.recompute;
+    if (why.empty() && other && !framework.recompute_by_stage) why = "recomputation in some of the stages";
+  }
+  return why;
 }
 
 std::string even_inexpressible(const Framework& framework, const Candidate& one, const Profile& profile) {
@@ -290,22 +316,28 @@ Schedule usual_schedule(const Framework& framework, int stages) {
 }
 
 std::string inexpressible(const Framework& framework, const PlacedPlan& placed, const Profile& profile) {
-  const int stages = placed.num_stages();
-  std::string why = framework.mesh ? mesh_inexpressible(placed) : "";
-  const Schedule schedule = placed.plan.schedule;
-  // Under whatever name: one stage that has one micro-batch in flight adds up gradients.
-  const bool known = has_schedule(framework, schedule) || (stages == 1 && in_flight_of(placed).front() == 1);
-  if (why.empty() && !known) why = std::string("the schedule ") + to_string(schedule);
-  const PlacedStage& first = placed.stages.front();
+  const std::vector<int> in_flight = in_flight_of(placed);
+  std::vector<StageShape> stages;
   for (const PlacedStage& stage : placed.stages) {
-    const pipeline::StageVariant& variant = stage.problem->variant(stage.variant);
-    if (why.empty() && stage.d1 - stage.d0 > 1) {
-      why = zero_inexpressible(framework, stages, stage.width(), variant.zero);
-    }
-    const bool other = variant.recompute != first.problem->variant(first.variant).recompute;
-    if (why.empty() && other && !framework.recompute_by_stage) why = "recomputation in some of the stages";
+    stages.push_back(
+        {stage.d1 - stage.d0, stage.width(), stage.problem->variant(stage.variant), in_flight[stages.size()]});
   }
+  const std::string why = shape_inexpressible(framework, placed.plan.schedule, stages);
   return why.empty() ? cuts_inexpressible(framework, placed.plan.cuts, profile) : why;
+}
+
+std::string inexpressible(const Framework& framework, const pipeline::PlanDocument& document,
+                          const pipeline::LayerSplit* layers) {
+  std::vector<StageShape> stages;
+  for (const pipeline::PlanStage& stage : document.stages) {
+    stages.push_back({stage.replicas, stage.width, stage.variant, stage.in_flight});
+  }
+  std::string why = shape_inexpressible(framework, document.plan.schedule, stages);
+  if (!why.empty() || stages.size() == 1 || framework.cuts == FrameworkCuts::kInstructions) return why;
+  if (layers == nullptr) return "cuts inside a layer";
+  if (framework.cuts == FrameworkCuts::kLayers) return "";
+  if (layers->layers_per_stage.size() != 1) return "pipelines of a model that is not one stack of layers";
+  return equal_layers_inexpressible(layers->layers_per_stage.begin()->second);
 }
 
 std::string inexpressible(const Framework& framework, const Candidate& one, const Profile& profile) {

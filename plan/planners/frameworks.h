@@ -9,6 +9,7 @@
 #include "common/pipeline/even_schedule.h"
 #include "common/pipeline/placed_plan.h"
 #include "common/pipeline/plan.h"
+#include "common/pipeline/plan_json.h"
 #include "common/pipeline/problem.h"
 #include "common/pipeline/profile.h"
 
@@ -58,6 +59,9 @@ pipeline::Schedule usual_schedule(const Framework& framework, int stages);
 // runs it. The first of the reasons. Of a profile that names no two layers every cut counts as one between layers.
 std::string inexpressible(const Framework& framework, const pipeline::PlacedPlan& placed,
                           const pipeline::Profile& profile);
+// The same of a plan as its file says it. `layers`: what stands at its cuts; null: they do not all lie between layers.
+std::string inexpressible(const Framework& framework, const pipeline::PlanDocument& document,
+                          const pipeline::LayerSplit* layers);
 std::string inexpressible(const Framework& framework, const Candidate& one, const pipeline::Profile& profile);
 inline bool expresses(const Framework& framework, const Candidate& one, const pipeline::Profile& profile) {
   return inexpressible(framework, one, profile).empty();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <set>
@@ -110,9 +111,9 @@ std::string dotted_path(const std::string& layer) {
   return path;
 }
 
-// Fills in split_spec, or why there is none: what a scope is named after may be a function, and only what holds
-// variables is known to be a module. Of a stack one layer that does is enough: layers that share variables hold them
-// once.
+// Fills in split_spec, or why there is none, and the modules of each stage: what a scope is named after may be a
+// function, and only what holds variables is known to be a module. Of a stack one layer that does is enough: layers
+// that share variables hold them once.
 void name_modules(const Profile& profile, const std::map<std::string, int>& stack_sizes, LayerSplit& split) {
   const auto holder = [&](const std::string& layer) {
     const auto number = layer_number(layer);
@@ -121,6 +122,11 @@ void name_modules(const Profile& profile, const std::map<std::string, int>& stac
   std::set<std::string> holders;
   for (std::size_t i = 0; i < profile.layer.size(); ++i) {
     if (profile.w_bytes[i] > 0) holders.insert(holder(whole_layer(profile.layer[i], stack_sizes)));
+  }
+  for (const std::vector<std::string>& layers : split.stage_layers) {
+    std::vector<std::string>& modules = split.stage_modules.emplace_back();
+    std::copy_if(layers.begin(), layers.end(), std::back_inserter(modules),
+                 [&](const std::string& layer) { return holders.count(holder(layer)) > 0; });
   }
   std::vector<std::string> paths;
   for (const std::string& layer : split.split_before) {
@@ -224,6 +230,14 @@ void name_layers(const Profile& profile, const std::map<std::string, int>& stack
     counts.assign(split.cuts.size() + 1, 0);
     for (const auto& [index, stage] : layers) ++counts[stage];
   }
+  std::set<std::string> seen;
+  split.stage_layers.assign(split.cuts.size() + 1, {});
+  for (std::size_t i = 0; i < profile.layer.size(); ++i) {
+    if (!new_layer(profile, i)) continue;
+    const std::string layer = whole_layer(profile.layer[i], stack_sizes);
+    const auto stage = std::upper_bound(split.cuts.begin(), split.cuts.end(), static_cast<int>(i)) - split.cuts.begin();
+    if (seen.insert(layer).second) split.stage_layers[static_cast<std::size_t>(stage)].push_back(layer);
+  }
   name_modules(profile, stack_sizes, split);
 }
 
@@ -269,20 +283,27 @@ std::vector<int> stack_starts(const Profile& profile) {
   return starts;
 }
 
-std::optional<LayerSplit> as_layer_split(const pipeline::PlacedPlan& placed, const Profile& profile) {
+std::optional<LayerSplit> layers_at_cuts(const Profile& profile, const std::vector<int>& cuts) {
   const std::map<std::string, int> stack_sizes = sizes_of_stacks(profile);
   const std::vector<Border> borders = layer_borders(profile, stack_sizes);
-  LayerSplit split;
-  split.cuts = placed.plan.cuts;
-  split.device_cuts = placed.plan.device_cuts;
-  const bool at_layers = std::all_of(split.cuts.begin(), split.cuts.end(), [&](int cut) {
+  const bool at_layers = std::all_of(cuts.begin(), cuts.end(), [&](int cut) {
     return std::any_of(borders.begin(), borders.end(), [&](const Border& border) { return border.first == cut + 1; });
   });
-  if (split.cuts.empty() || !at_layers) return std::nullopt;
-  for (const pipeline::PlacedStage& stage : placed.stages) split.widths.push_back(stage.width());
-  split.step_ms = value_ms(placed);
-  split.simulated_step_ms = simulate_step_ms(placed);
+  if (!at_layers) return std::nullopt;
+  LayerSplit split;
+  split.cuts = cuts;
   name_layers(profile, stack_sizes, borders, split);
+  return split;
+}
+
+std::optional<LayerSplit> as_layer_split(const pipeline::PlacedPlan& placed, const Profile& profile) {
+  if (placed.plan.cuts.empty()) return std::nullopt;
+  std::optional<LayerSplit> split = layers_at_cuts(profile, placed.plan.cuts);
+  if (!split) return std::nullopt;
+  split->device_cuts = placed.plan.device_cuts;
+  for (const pipeline::PlacedStage& stage : placed.stages) split->widths.push_back(stage.width());
+  split->step_ms = value_ms(placed);
+  split->simulated_step_ms = simulate_step_ms(placed);
   return split;
 }
 

@@ -1,0 +1,99 @@
+// DeepSpeed's configuration (JSON), and of a pipeline the stages for its PipelineModule (Python).
+#include "common/base/json.h"
+#include "common/base/json_text.h"
+#include "plan/emit/to_type.h"
+
+namespace automap::emit {
+namespace {
+
+const char* const kStageClass = R"(
+
+class Stage(nn.Sequential):
+    """The modules of one stage, which are built where the stage is, in a row."""
+
+    def __init__(self, specs):
+        super().__init__(*[spec.build() for spec in specs])
+
+    def forward(self, x):
+        for module in self:
+            x = deepspeed.checkpointing.checkpoint(module, x) if RECOMPUTE and self.training else module(x)
+        return x
+
+
+def pipeline_module(specs, **options):
+    """specs: the deepspeed.pipe.LayerSpec of every name in STAGES. Further options go to PipelineModule."""
+    names = [name for stage in STAGES for name in stage]
+    if set(specs) != set(names):
+        raise ValueError(f"expected a spec for each of {names}, found {sorted(specs)}")
+    topology = PipeModelDataParallelTopology(num_pp=len(STAGES), num_mp=WIDTH, num_dp=REPLICAS)
+    # One entry for each stage, so that "uniform" leaves every stage its own.
+    stages = [LayerSpec(Stage, [specs[name] for name in stage]) for stage in STAGES]
+    return PipelineModule(layers=stages, topology=topology, partition_method="uniform", **options)
+)";
+
+std::string stages_text(const FrameworkPlan& plan, const ModulePaths& paths) {
+  std::string text =
+      "\"\"\"The stages of a plan of AutoMap for DeepSpeed's PipelineModule.\"\"\"\n"
+      "import deepspeed\n"
+      "from deepspeed.pipe import LayerSpec, PipelineModule\n"
+      "from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology\n"
+      "from torch import nn\n\n"
+      "REPLICAS = " +
+      std::to_string(plan.replicas) + "\nWIDTH = " + std::to_string(plan.width) + "  # devices of a replica\n" +
+      "RECOMPUTE = " + (plan.recompute_any() ? "True" : "False") +
+      "  # of every module alone\n# The modules of each stage, each of which takes what the one before it "
+      "returns.\nSTAGES = [\n";
+  for (const std::vector<std::string>& stage : paths.stages) {
+    std::string names;
+    for (const std::string& name : stage) names += (names.empty() ? "" : ", ") + python_literal(name);
+    text += "    [" + names + "],\n";
+  }
+  return text + "]\n" + kStageClass;
+}
+
+}  // namespace
+
+Emitted emit_deepspeed(const FrameworkPlan& plan, const std::string& layers) {
+  Emitted out;
+  Json config = {{"train_batch_size", plan.batch()},
+                 {"train_micro_batch_size_per_gpu", plan.samples},
+                 {"gradient_accumulation_steps", plan.micro_batches},
+                 {"zero_optimization", {{"stage", plan.zero}, {"overlap_comm", plan.overlap}}}};
+  if (plan.width > 1) config["tensor_parallel"] = {{"autotp_size", plan.width}};
+  if (plan.stages > 1) {
+    const ModulePaths paths = module_paths(plan, layers);
+    if (!paths.why.what.empty()) {
+      out.cannot = paths.why;
+      return out;
+    }
+    config["pipeline"] = {{"stages", plan.stages}, {"partition", "uniform"}};
+    out.files.push_back({"", json_text(config)});
+    out.files.push_back({".stages.py", stages_text(plan, paths)});
+    out.missing.push_back(
+        "the model as deepspeed.pipe.LayerSpecs, for pipeline_module() of the file of stages: automap emit writes it");
+    if (plan.width > 1) {
+      out.missing.push_back("layers that are tensor parallel themselves: autotp_size is for models without a pipeline");
+    }
+    if (plan.shares_variables) out.missing.push_back("stages share variables: give these as TiedLayerSpec");
+  } else {
+    if (plan.recompute_any()) {
+      config["activation_checkpointing"] = {{"partition_activations", false}, {"cpu_checkpointing", false}};
+      out.missing.push_back("the model has to call deepspeed.checkpointing.checkpoint for every layer");
+    }
+    out.files.push_back({"", json_text(config)});
+  }
+  out.arguments = {"--deepspeed", "--deepspeed_config", "FILE"};
+  out.launch = {"deepspeed"};
+  if (!plan.servers.empty()) {
+    out.launch.insert(out.launch.end(), {"--num_nodes", std::to_string(plan.servers.size()), "--num_gpus",
+                                         std::to_string(plan.servers.front())});
+    if (plan.servers.back() != plan.servers.front()) {
+      out.missing.push_back("servers of different numbers of devices: a hostfile with their slots, not --num_gpus");
+    }
+  }
+  out.launch.push_back("train.py");
+  out.missing.push_back("the optimizer and the precision in the same JSON");
+  return out;
+}
+
+}  // namespace automap::emit

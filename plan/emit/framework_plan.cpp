@@ -1,0 +1,172 @@
+#include "plan/emit/framework_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "common/base/join.h"
+#include "common/base/json.h"
+#include "common/base/printable.h"
+#include "plan/planners/layers.h"
+
+namespace automap::emit {
+namespace {
+
+using pipeline::PlanDocument;
+using pipeline::PlanStage;
+
+// The devices that a plan of so many uses of each server: plans take the first.
+std::vector<int> servers_used(const machine::Cluster& cluster, int devices) {
+  std::vector<int> used;
+  for (const machine::ServerGroup& group : cluster.servers) {
+    for (int server = 0; server < group.count && devices > 0; ++server) {
+      used.push_back(std::min(group.devices, devices));
+      devices -= used.back();
+    }
+  }
+  return used;
+}
+
+// Of a layer of the stack, its place; -1: it belongs to none.
+int place_in_stack(const std::string& layer, const std::string& stack) {
+  const auto number = planners::layer_number(layer);
+  return number && number->stack == stack ? static_cast<int>(number->index) : -1;
+}
+
+}  // namespace
+
+bool FrameworkPlan::recompute_any() const {
+  return std::any_of(recompute.begin(), recompute.end(), [](bool again) { return again; });
+}
+
+Inexpressible framework_plan(const planners::Framework& framework, const PlanDocument& document, const PlanFacts& facts,
+                             FrameworkPlan* out) {
+  const pipeline::LayerSplit* layers = facts.layers;
+  const std::string why = inexpressible(framework, document, layers);
+  if (!why.empty()) return {why, std::string("--for ") + framework.name + " plans what it can run"};
+  const PlanStage& first = document.stages.front();
+  FrameworkPlan& plan = *out;
+  plan = {};
+  plan.framework = &framework;
+  plan.model = document.model;
+  plan.stages = document.plan.num_stages();
+  plan.replicas = first.replicas;
+  plan.width = first.width;
+  plan.zero = plan.replicas > 1 ? first.variant.zero : 0;
+  for (const PlanStage& stage : document.stages) plan.recompute.push_back(stage.variant.recompute);
+  plan.sequence_parallel = plan.width > 1 && facts.sequence_parallel;
+  plan.overlap = document.gradient_sync == "overlap";
+  plan.schedule = document.plan.schedule;
+  plan.micro_batches = document.micro_batches;
+  const double samples = document.micro_batch_samples / plan.replicas;
+  if (!(samples >= 1) || samples != std::floor(samples) || document.replicas == "fractional") {
+    return {"replicas that compute parts of samples",
+            "plan it with --replicas whole, and with samples for every replica"};
+  }
+  plan.samples = static_cast<std::int64_t>(samples);
+  if (facts.cluster != nullptr) plan.servers = servers_used(*facts.cluster, document.num_devices);
+  if (plan.width > 1 && document.partitions.size() == 1) {
+    const Json partition = Json::parse(document.partitions.front());
+    for (const auto& [name, dim] : partition.at("partition").items()) {
+      if (dim.get<int>() >= 0) plan.split.emplace_back(name, dim.get<int>());
+    }
+  }
+  plan.shares_variables = std::any_of(document.stages.begin(), document.stages.end(),
+                                      [](const PlanStage& stage) { return stage.shared_gradients_ms > 0; });
+  if (layers == nullptr || plan.stages == 1) return {};
+  for (const auto& [stack, counts] : layers->layers_per_stage) plan.stacks.push_back(stack);
+  for (std::size_t s = 0; s < layers->stage_layers.size(); ++s) {
+    plan.parts.push_back({layers->stage_layers[s],
+                          s < layers->stage_modules.size() ? layers->stage_modules[s] : std::vector<std::string>()});
+  }
+  if (plan.parts.size() != document.stages.size()) {
+    return {"a plan whose file does not say which layers its stages hold",
+            "give the model, too (--model), or plan it again"};
+  }
+  return {};
+}
+
+StackCounts stack_counts(const FrameworkPlan& plan) {
+  StackCounts found;
+  if (plan.stacks.size() != 1) {
+    found.why = plan.stacks.empty()
+                    ? "pipelines of a model whose layers are not numbered"
+                    : "pipelines of a model of several stacks of layers (" + printable(join(plan.stacks)) + ")";
+    return found;
+  }
+  const std::string& stack = plan.stacks.front();
+  for (const FrameworkStage& part : plan.parts) {
+    found.counts.push_back(static_cast<int>(std::count_if(
+        part.layers.begin(), part.layers.end(), [&](const auto& layer) { return place_in_stack(layer, stack) >= 0; })));
+    found.layers += found.counts.back();
+  }
+  int begun = found.counts.front();
+  for (std::size_t s = 1; s < plan.parts.size(); ++s) {
+    const bool at_layer = !plan.parts[s].layers.empty() && place_in_stack(plan.parts[s].layers.front(), stack) >= 0;
+    const bool right_behind = begun == found.layers && !plan.parts[s - 1].layers.empty() &&
+                              place_in_stack(plan.parts[s - 1].layers.back(), stack) >= 0;
+    if (!at_layer && !right_behind) {
+      found.why = "a cut " +
+                  std::string(begun == 0              ? "in front of its first layer"
+                              : begun == found.layers ? "behind its last layer"
+                                                      : "between its layers") +
+                  ", at " + printable(plan.parts[s].layers.empty() ? "?" : plan.parts[s].layers.front());
+      return found;
+    }
+    begun += found.counts[s];
+  }
+  return found;
+}
+
+std::string module_path(const std::string& layer) {
+  std::string path;
+  for (std::size_t at = 0; at <= layer.size();) {
+    const std::size_t end = std::min(layer.find('/', at), layer.size());
+    const std::string part = layer.substr(at, end - at);
+    const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+    const bool word = std::all_of(part.begin(), part.end(), [&](char c) {
+      return digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+    });
+    if (part.empty() || !word || (digit(part[0]) && !std::all_of(part.begin(), part.end(), digit))) return "";
+    path += (path.empty() ? "" : ".") + part;
+    at = end + 1;
+  }
+  return path;
+}
+
+ModulePaths module_paths(const FrameworkPlan& plan, const std::string& layers) {
+  ModulePaths paths;
+  if (!layers.empty() && plan.stacks.size() != 1) {
+    paths.why = {"--layers for a model of " + (plan.stacks.empty()
+                                                   ? std::string("no numbered layers")
+                                                   : "several stacks of layers (" + printable(join(plan.stacks)) + ")"),
+                 "leave --layers out"};
+    return paths;
+  }
+  int number = 0;
+  for (const FrameworkStage& part : plan.parts) {
+    std::vector<std::string>& stage = paths.stages.emplace_back();
+    for (const std::string& module : part.modules) {
+      const bool of_stack = !layers.empty() && place_in_stack(module, plan.stacks.front()) >= 0;
+      std::string path = of_stack ? layers : module_path(module);
+      if (of_stack) path.replace(path.find("{i}"), 3, std::to_string(number++));
+      if (path.empty()) {
+        const bool numbered = plan.stacks.size() == 1 && place_in_stack(module, plan.stacks.front()) >= 0;
+        paths.why = {"\"" + printable(module) + "\", which is no module's path",
+                     numbered ? "say what the layers are called in your model: --layers \"layers.{i}\""
+                              : "only layers that are modules of the model can begin a stage"};
+        return paths;
+      }
+      stage.push_back(path);
+    }
+    if (stage.empty()) {
+      paths.why = {"a stage without a module (it begins with " +
+                       printable(part.layers.empty() ? "?" : part.layers.front()) + ")",
+                   "plan without --allow-empty-stages"};
+      return paths;
+    }
+  }
+  return paths;
+}
+
+}  // namespace automap::emit

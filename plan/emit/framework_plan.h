@@ -1,0 +1,83 @@
+// A pipeline plan as frameworks are told of it: one mesh of stages, replicas and the devices of a replica. What
+// to_type.h writes is made of this alone.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/machine/cluster.h"
+#include "common/pipeline/plan.h"
+#include "common/pipeline/plan_json.h"
+#include "plan/planners/frameworks.h"
+
+namespace automap::emit {
+
+// What a stage holds of the model's layers, by the names of the module.
+struct FrameworkStage {
+  std::vector<std::string> layers;   // that begin in it, in the model's order
+  std::vector<std::string> modules;  // those of them that hold variables
+};
+
+struct FrameworkPlan {
+  const planners::Framework* framework = nullptr;
+  std::string model;
+  int stages = 1, replicas = 1, width = 1;
+  int devices() const { return stages * replicas * width; }
+  int zero = 0;                 // of replicas beyond one
+  std::vector<bool> recompute;  // [S]
+  bool recompute_any() const;
+  bool sequence_parallel = false;  // what lies between split products of a replica is split, too
+  bool overlap = false;            // gradients are summed beside the last backward
+  pipeline::Schedule schedule = pipeline::Schedule::k1f1b;
+  int micro_batches = 1;
+  std::int64_t samples = 1;  // of one micro-batch in one replica
+  std::int64_t batch() const { return samples * replicas * micro_batches; }
+  std::vector<int> servers;           // devices that it uses of each server, in order; empty: not known
+  std::vector<FrameworkStage> parts;  // [S]; empty: one stage, or not known
+  std::vector<std::string> stacks;    // the model's numbered stacks of layers; empty: not known
+  // The variables that the devices of a replica hold in parts, and their dimensions that are split.
+  std::vector<std::pair<std::string, int>> split;
+  bool shares_variables = false;  // stages hold the same variables, and sum their gradients
+};
+
+// What of a plan a framework cannot run, or what is missing to tell it: the end of "NAME cannot run ...", and what to
+// do about it.
+struct Inexpressible {
+  std::string what;  // empty: it is expressed
+  std::string hint;
+};
+
+// What is known of a plan beside its document.
+struct PlanFacts {
+  const pipeline::LayerSplit* layers = nullptr;  // what stands at its cuts; null: they do not all lie between layers
+  const machine::Cluster* cluster = nullptr;     // null: not known
+  bool sequence_parallel = true;                 // --sequence-parallel is not off
+};
+
+// Fills `out` and returns nothing, or says what the framework (by its table) cannot run.
+Inexpressible framework_plan(const planners::Framework& framework, const pipeline::PlanDocument& document,
+                             const PlanFacts& facts, FrameworkPlan* out);
+
+// How many layers of the model's one stack each stage holds, where each stage but the first begins with a layer of
+// it, or, the last ones, with what stands right behind it. `why`: why it is not so, as the end of "cannot run ...".
+struct StackCounts {
+  std::vector<int> counts;  // [S]
+  int layers = 0;           // of all
+  std::string why;
+};
+StackCounts stack_counts(const FrameworkPlan& plan);
+
+// The modules of each stage as PyTorch calls them ("h.5"). `layers` is a name with "{i}" for the number of a layer of
+// the model's stack, from 0; empty: as the model has it. `why`: no such names, as above.
+struct ModulePaths {
+  std::vector<std::vector<std::string>> stages;  // [S]
+  Inexpressible why;
+};
+ModulePaths module_paths(const FrameworkPlan& plan, const std::string& layers);
+
+// The model's own name of a module as a path of PyTorch: "h/5" -> "h.5"; empty: it can be none.
+std::string module_path(const std::string& layer);
+
+}  // namespace automap::emit

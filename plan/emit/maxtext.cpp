@@ -1,0 +1,122 @@
+// MaxText's keys (configs/base.yml of 2025).
+#include <cmath>
+#include <utility>
+
+#include "common/base/json.h"
+#include "plan/emit/to_type.h"
+
+namespace automap::emit {
+namespace {
+
+// An axis of the mesh inside servers (ICI) and between them (DCN), which comes first.
+struct MeshAxis {
+  int dcn = 1, ici = 1;
+};
+struct ServerMesh {
+  MeshAxis stage, replica;
+  Inexpressible cannot;
+};
+
+// Devices are numbered stage by stage, in it replica by replica; servers hold as many each. A replica stands in one.
+ServerMesh server_mesh(const FrameworkPlan& plan) {
+  ServerMesh mesh;
+  const int servers = static_cast<int>(plan.servers.size());
+  if (servers <= 1) {
+    mesh.stage.ici = plan.stages;
+    mesh.replica.ici = plan.replicas;
+    return mesh;
+  }
+  const int each = plan.servers.front();
+  for (const int used : plan.servers) {
+    if (used != each) {
+      mesh.cannot = {"servers of different numbers of devices", "plan it on servers that are alike"};
+      return mesh;
+    }
+  }
+  const int of_stage = plan.replicas * plan.width;
+  if (of_stage % each == 0) {
+    mesh.stage.dcn = plan.stages;
+    mesh.replica = {of_stage / each, each / plan.width};
+  } else if (each % of_stage == 0) {
+    mesh.stage = {plan.stages / (each / of_stage), each / of_stage};
+    mesh.replica.ici = plan.replicas;
+  } else {
+    mesh.cannot = {"stages of " + std::to_string(of_stage) + " devices on servers of " + std::to_string(each),
+                   "every stage has to fill servers, or every server stages: ask for other --stages"};
+  }
+  return mesh;
+}
+
+}  // namespace
+
+Emitted emit_maxtext(const FrameworkPlan& plan) {
+  Emitted out;
+  const bool pipeline = plan.stages > 1;
+  StackCounts stack;
+  if (pipeline) {
+    stack = stack_counts(plan);
+    if (!stack.why.empty()) {
+      out.cannot = {stack.why, "--stages 1 plans without a pipeline"};
+      return out;
+    }
+    if (plan.micro_batches % plan.stages != 0) {
+      out.cannot = {std::to_string(plan.micro_batches) + " micro-batches in " + std::to_string(plan.stages) +
+                        " stages, of which it wants a multiple",
+                    "ask for --micro-batches " +
+                        std::to_string((plan.micro_batches + plan.stages - 1) / plan.stages * plan.stages)};
+      return out;
+    }
+  }
+  const ServerMesh mesh = server_mesh(plan);
+  if (!mesh.cannot.what.empty()) {
+    out.cannot = mesh.cannot;
+    return out;
+  }
+  // Micro-batches of a pipeline are parts of a batch, those of one stage steps of which the gradients are added up.
+  const std::int64_t at_once = pipeline ? plan.batch() : plan.samples * plan.replicas;
+  const double per_device = static_cast<double>(at_once) / plan.devices();
+  if (std::floor(per_device * plan.devices()) != static_cast<double>(at_once)) {
+    out.cannot = {std::to_string(at_once) + " samples on " + std::to_string(plan.devices()) +
+                      " devices, which is no decimal number for each",
+                  "ask for another --batch"};
+    return out;
+  }
+  std::vector<std::pair<std::string, std::string>> keys;
+  const auto axis = [&](const std::string& name, const MeshAxis& of) {
+    keys.emplace_back("dcn_" + name + "_parallelism", std::to_string(of.dcn));
+    keys.emplace_back("ici_" + name + "_parallelism", std::to_string(of.ici));
+  };
+  // All of them: MaxText gives what is left to dcn_data and ici_fsdp where nothing is said.
+  axis("data", plan.zero == 3 ? MeshAxis() : mesh.replica);
+  axis("pipeline", mesh.stage);
+  axis("fsdp", plan.zero == 3 ? mesh.replica : MeshAxis());
+  axis(plan.sequence_parallel ? "tensor_sequence" : "tensor", {1, plan.width});
+  keys.emplace_back("per_device_batch_size", Json(per_device).dump());
+  if (pipeline) {
+    keys.emplace_back("num_layers_per_pipeline_stage", std::to_string(stack.counts.front()));
+    keys.emplace_back("num_pipeline_microbatches", std::to_string(plan.micro_batches));
+    out.missing.push_back("the model has " + std::to_string(stack.layers) +
+                          " layers: base_num_decoder_layers=" + std::to_string(stack.layers));
+  } else {
+    keys.emplace_back("gradient_accumulation_steps", std::to_string(plan.micro_batches));
+  }
+  keys.emplace_back("remat_policy", plan.recompute_any() ? "full" : "minimal_with_context");
+  if (!plan.recompute_any()) {
+    out.missing.push_back(
+        "MaxText has no policy that recomputes nothing: minimal_with_context keeps what products make");
+  }
+  std::string yaml = "base_config: \"base.yml\"\n";
+  for (const auto& [key, value] : keys) {
+    yaml += key + ": " + (key == "remat_policy" ? "\"" + value + "\"" : value) + "\n";
+    out.arguments.push_back(key + "=" + value);
+  }
+  out.files.push_back({"", yaml});
+  out.launch = {"python3", "-m", "MaxText.train", "src/MaxText/configs/base.yml"};
+  if (plan.servers.empty()) out.missing.push_back("the servers are not known: all axes are inside one (ici)");
+  out.missing.push_back(
+      "one process for each server, and the keys of the model and the data (run_name, model_name, "
+      "hardware, ...)");
+  return out;
+}
+
+}  // namespace automap::emit

@@ -1,0 +1,81 @@
+// Megatron-LM's arguments (megatron/training/arguments.py, core 0.13 and later).
+#include <utility>
+
+#include "plan/emit/quote.h"
+#include "plan/emit/to_type.h"
+
+namespace automap::emit {
+namespace {
+
+// "Ettt|ttt|tttL": what each stage holds, by --pipeline-model-parallel-layout. Letters are written out instead of
+// "t*3", so that a shell takes the word as it is wherever it stands.
+std::string layout_word(const std::vector<int>& counts) {
+  std::string word = "E";
+  for (std::size_t s = 0; s < counts.size(); ++s) {
+    word += (s > 0 ? "|" : "") + std::string(static_cast<std::size_t>(counts[s]), 't');
+  }
+  return word + "L";
+}
+
+bool all_equal(const std::vector<int>& counts) {
+  for (const int count : counts) {
+    if (count != counts.front()) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Emitted emit_megatron(const FrameworkPlan& plan) {
+  Emitted out;
+  std::vector<std::string>& words = out.arguments;
+  const auto add = [&](const std::string& option, const std::string& value = "") {
+    words.push_back("--" + option);
+    if (!value.empty()) words.push_back(value);
+  };
+  if (plan.width > 1) add("tensor-model-parallel-size", std::to_string(plan.width));
+  if (plan.sequence_parallel) add("sequence-parallel");
+  if (plan.stages > 1) {
+    const StackCounts stack = stack_counts(plan);
+    if (!stack.why.empty()) {
+      out.cannot = {stack.why, "its stages are counted in layers of one stack: --stages 1 plans without a pipeline"};
+      words.clear();
+      return out;
+    }
+    add("pipeline-model-parallel-size", std::to_string(plan.stages));
+    // What is spread evenly is so without a layout, in every version.
+    if (!all_equal(stack.counts)) add("pipeline-model-parallel-layout", layout_word(stack.counts));
+    out.missing.push_back("the model has " + std::to_string(stack.layers) + " layers: --num-layers " +
+                          std::to_string(stack.layers));
+  }
+  add("micro-batch-size", std::to_string(plan.samples));
+  add("global-batch-size", std::to_string(plan.batch()));
+  if (plan.zero >= 2) {
+    for (const char* option : {"use-megatron-fsdp", "no-gradient-accumulation-fusion", "use-distributed-optimizer"}) {
+      add(option);
+    }
+    add("data-parallel-sharding-strategy", plan.zero == 2 ? "optim_grads" : "optim_grads_params");
+    add("ckpt-format", "fsdp_dtensor");
+    out.missing.push_back("Megatron-FSDP wants CUDA_DEVICE_MAX_CONNECTIONS unset");
+  } else {
+    if (plan.zero == 1) add("use-distributed-optimizer");
+    if (plan.overlap && plan.replicas > 1) add("overlap-grad-reduce");
+  }
+  if (plan.recompute_any()) {
+    add("recompute-granularity", "full");
+    add("recompute-method", "uniform");
+    add("recompute-num-layers", "1");
+  }
+  out.launch = torchrun_words(plan, &out.missing);
+  out.launch.push_back("pretrain_gpt.py");
+  out.missing.push_back("the model's own arguments (sizes, precision) and those of the data");
+  std::string text;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const bool option = words[i].compare(0, 2, "--") == 0;
+    text += (i == 0 ? "" : option ? "\n" : " ") + words[i];
+  }
+  out.files.push_back({"", text + "\n"});
+  return out;
+}
+
+}  // namespace automap::emit

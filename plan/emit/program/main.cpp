@@ -1,0 +1,199 @@
+// automap-emit: a plan as the arguments and files that a framework takes. Parses, calls, writes.
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/cli.h"
+#include "common/base/error.h"
+#include "common/base/files.h"
+#include "common/base/json.h"
+#include "common/base/json_text.h"
+#include "common/base/log.h"
+#include "common/base/options.h"
+#include "common/base/printable.h"
+#include "common/machine/cluster.h"
+#include "common/pipeline/plan_json.h"
+#include "infer/input.h"
+#include "infer/plan_file.h"
+#include "plan/emit/program/nearest.h"
+#include "plan/emit/quote.h"
+#include "plan/emit/to_type.h"
+#include "plan/planners/layers.h"
+
+namespace {
+
+using namespace automap;
+using emit::Emitted;
+using emit::Inexpressible;
+using pipeline::PlanDocument;
+
+struct EmitProgramOptions {
+  std::string plan, model, cluster, to, output, layers;
+  bool json = false;
+};
+
+std::vector<std::string> emitted_names() {
+  std::vector<std::string> names;
+  for (const planners::Framework& framework : planners::all_frameworks()) {
+    if (emit::emits(framework)) names.push_back(framework.name);
+  }
+  return names;
+}
+
+void declare(OptionTable& table, EmitProgramOptions& o) {
+  table.example("automap-emit plan.json --to megatron -o megatron.args",
+                "then: torchrun ... pretrain_gpt.py $(cat megatron.args) and the model's own arguments");
+  table.example("automap-emit plan.json --to torchtitan --layers 'layers.{i}' -o plan.toml",
+                "the tables of torchtitan, with the modules of each stage");
+  table
+      .positional(&o.plan, "PLAN",
+                  "a plan that automap-infer wrote (-o), best with --for the framework; - reads standard input")
+      .reads_file()
+      .required();
+  table.add(&o.to, "to", "the framework whose words are written: docs/frameworks.md says what each can run")
+      .choices(emitted_names())
+      .required();
+  table
+      .add(&o.output, "output",
+           "write them to FILE, and what needs a file of its own beside it (FILE.stages.py); - is standard output")
+      .writes_file()
+      .shorthand('o')
+      .metavar("FILE")
+      .shown_default("standard output");
+  table
+      .add(
+          &o.model, "model",
+          "the model that the plan is of: its layers are looked up again, and where the framework cannot run the plan, "
+          "the nearest that it can is looked for")
+      .reads_file()
+      .metavar("MODULE");
+  table.add(&o.cluster, "cluster", "where the plan runs: a preset or a JSON file")
+      .reads_file()
+      .metavar("CLUSTER")
+      .shown_default("the plan's, where it is a preset");
+  table
+      .add(&o.layers, "layers",
+           "what your model calls the layers of its stack, {i} their number from 0: \"h.{i}\"; for torch, torchtitan "
+           "and deepspeed")
+      .no_file()
+      .metavar("NAME")
+      .shown_default("as the module has them");
+  table.epilog(
+      "Exit codes: 0 written, 2 wrong usage or a plan that the framework cannot run, 3 bad input or output. Nothing is "
+      "written where anything is wrong.");
+  table.add_common(&o.json);
+}
+
+void check_layers_option(const std::string& layers) {
+  if (layers.empty()) return;
+  const std::size_t at = layers.find("{i}");
+  if (at != std::string::npos && layers.find("{i}", at + 1) == std::string::npos) return;
+  throw Error(ErrorKind::kUsage, "--layers: found '" + layers + "', expected a name with {i} once",
+              "for example --layers \"layers.{i}\"");
+}
+
+// The cluster that is named, or the preset that the plan was made for.
+std::optional<machine::Cluster> cluster_of(const EmitProgramOptions& o, const PlanDocument& document) {
+  const std::vector<std::string> presets = machine::cluster_preset_names();
+  const bool preset = std::find(presets.begin(), presets.end(), document.cluster) != presets.end();
+  if (o.cluster.empty() && !preset) return std::nullopt;
+  machine::Cluster cluster = machine::load_cluster(o.cluster.empty() ? document.cluster : o.cluster);
+  const auto hash = document.provenance.find("cluster_sha256");
+  const bool same = hash == document.provenance.end() || hash->second == sha256_hex(to_json_text(cluster));
+  if (o.cluster.empty()) return same ? std::optional(std::move(cluster)) : std::nullopt;
+  if (cluster.num_devices() < document.num_devices) {
+    throw Error(ErrorKind::kUsage,
+                "--cluster: " + cluster.name + " has " + std::to_string(cluster.num_devices()) + " devices, " + o.plan +
+                    " is a plan for " + std::to_string(document.num_devices),
+                "give the cluster that the plan was made for");
+  }
+  if (!same) log_warning(o.plan + " was made for another cluster (" + printable(document.cluster) + ")");
+  return cluster;
+}
+
+// What stands at the plan's cuts: as its file says, or the model.
+std::optional<pipeline::LayerSplit> layers_of(const PlanDocument& document, const infer::PlanInput* input) {
+  if (input != nullptr) return planners::layers_at_cuts(input->profile, document.plan.cuts);
+  if (document.layer_split && document.layer_split->cuts == document.plan.cuts) return document.layer_split;
+  return std::nullopt;
+}
+
+// Writes all files or none.
+void write_files(const EmitProgramOptions& o, const Emitted& emitted) {
+  if (o.output.empty() || o.output == "-") {
+    if (emitted.files.size() > 1) {
+      throw Error(ErrorKind::kUsage, "--to " + o.to + " writes several files of this plan, not to standard output",
+                  "give -o FILE");
+    }
+    print_exact(emitted.files.front().text);
+    return;
+  }
+  OutputSet outputs;
+  std::vector<AtomicFile*> files;
+  for (const emit::EmittedFile& file : emitted.files) files.push_back(&outputs.add(o.output + file.suffix));
+  for (std::size_t i = 0; i < files.size(); ++i) files[i]->write(emitted.files[i].text);
+  outputs.prepare();
+  outputs.commit();
+}
+
+std::string emitted_json(const EmitProgramOptions& o, const Emitted& emitted) {
+  Json files = Json::object();
+  for (const emit::EmittedFile& file : emitted.files) files[file.suffix.empty() ? "main" : file.suffix] = file.text;
+  return json_text({{"framework", o.to},
+                    {"launch", emitted.launch},
+                    {"arguments", emitted.arguments},
+                    {"missing", emitted.missing},
+                    {"files", files}});
+}
+
+int emit_main(int argc, char** argv) {
+  EmitProgramOptions o;
+  OptionTable table("emit", "write a plan as the arguments and files that a training framework takes");
+  declare(table, o);
+  if (!table.parse(argc, argv)) return 0;
+  check_layers_option(o.layers);
+  const planners::Framework& framework = planners::find_framework(o.to);
+  const PlanDocument document = pipeline::load_plan(o.plan);
+  const std::optional<machine::Cluster> cluster = cluster_of(o, document);
+  std::optional<emit::AskedAgain> again;
+  if (!o.model.empty()) again.emplace(emit::ask_again(document, input_name(o.plan), o.model, cluster, framework));
+  const std::optional<pipeline::LayerSplit> layers = layers_of(document, again ? &again->input : nullptr);
+
+  emit::PlanFacts facts;
+  facts.layers = layers ? &*layers : nullptr;
+  facts.cluster = cluster ? &*cluster : nullptr;
+  const auto option = document.provenance.find("option_sequence_parallel");
+  facts.sequence_parallel = option == document.provenance.end() || option->second != "off";
+  emit::FrameworkPlan plan;
+  Inexpressible cannot = framework_plan(framework, document, facts, &plan);
+  Emitted emitted;
+  if (cannot.what.empty()) {
+    emitted = emit_for(plan, {o.layers});
+    cannot = emitted.cannot;
+  }
+  if (!cannot.what.empty()) {
+    throw Error(
+        ErrorKind::kUsage,
+        input_name(o.plan) + ": " + framework.name + " cannot run " + cannot.what + "; nothing was written",
+        again ? nearest_text(*again, document, {o.layers}) : cannot.hint + "; --model MODULE finds the nearest");
+  }
+  if (o.json) {
+    print_exact(emitted_json(o, emitted));
+    if (!o.output.empty() && o.output != "-") write_files(o, emitted);
+    return 0;
+  }
+  write_files(o, emitted);
+  if (!emitted.launch.empty() && !o.output.empty() && o.output != "-") {
+    log_info("start it with " + printable(emit::shell_line(emitted.launch)) + " ...");
+  }
+  for (const std::string& missing : emitted.missing) log_info("and: " + missing);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return automap::run_main(argc, argv, emit_main);
+}

@@ -1,0 +1,122 @@
+#include "plan/emit/program/nearest.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "common/base/cli.h"
+#include "common/base/error.h"
+#include "common/base/printable.h"
+#include "common/base/text_table.h"
+#include "infer/document.h"
+#include "infer/plan_file.h"
+#include "plan/emit/quote.h"
+#include "plan/planners/answer.h"
+#include "plan/planners/layers.h"
+#include "plan/rivals/published.h"
+
+namespace automap::emit {
+namespace {
+
+// What a plan was made with that its question keeps, whatever the framework: "option_<name>" of its provenance.
+constexpr const char* kKept[] = {
+    "gradient-sync",      "bucket-mib",        "optimizer", "memory-reserve", "state-factor",
+    "allow-empty-stages", "allow-idle-stages", "attention", "whole-loops",    "sequence-parallel",
+    "max-width",          "max-stages",        "memory",    "device"};
+
+std::vector<std::string> kept_options(const pipeline::PlanDocument& document) {
+  std::vector<std::string> words;
+  infer::InferOptions defaults;
+  OptionTable table{"infer", ""};
+  declare_options(table, defaults);
+  for (const char* option : kKept) {
+    std::string key = std::string("option_") + option;
+    std::replace(key.begin(), key.end(), '-', '_');
+    const auto found = document.provenance.find(key);
+    if (found == document.provenance.end() || found->second == table.value_of(option)) continue;
+    // Flags have no value.
+    words.push_back(std::string("--") + option);
+    if (found->second != "true") words.push_back(found->second);
+  }
+  return words;
+}
+
+// The plan that the question has, in the framework's words; nothing, and why.
+struct Near {
+  std::optional<pipeline::PlanDocument> document;
+  std::string why;
+};
+Near plan_for(const AskedAgain& again, int stages, const EmitOptions& options) {
+  planners::Question question = *again.question;
+  if (stages > 0) question.request.stages = stages;
+  question.request.cancelled = StopToken::stop_requested;
+  const planners::Answer answer =
+      planners::answer(question, again.explored ? rivals::all_kinds() : std::vector<planners::KindRow>(), {});
+  if (!answer.one_width.found()) return {std::nullopt, answer.notes.infeasible};
+  pipeline::PlanDocument document = document_of(question, answer, again.input, std::nullopt, {});
+  const auto layers = planners::as_layer_split(answer.plan().placed, question.profile());
+  PlanFacts facts;
+  facts.layers = layers ? &*layers : nullptr;
+  facts.cluster = &question.cluster;
+  FrameworkPlan plan;
+  Inexpressible cannot = framework_plan(*question.framework, document, facts, &plan);
+  if (cannot.what.empty()) cannot = emit_for(plan, options).cannot;
+  if (!cannot.what.empty()) return {std::nullopt, std::string(question.framework->name) + " cannot run " + cannot.what};
+  return {std::move(document), ""};
+}
+
+}  // namespace
+
+AskedAgain ask_again(const pipeline::PlanDocument& document, const std::string& source, const std::string& model,
+                     const std::optional<machine::Cluster>& cluster, const planners::Framework& framework) {
+  AskedAgain again;
+  // On some cluster: layers are the same on any.
+  const std::string preset = machine::cluster_preset_names().front();
+  again.command = {"automap-infer", model,
+                   "--cluster",     cluster ? cluster->name : preset,
+                   "--batch",       std::to_string(std::llround(document.batch())),
+                   "--for",         framework.name};
+  const std::vector<std::string> kept = kept_options(document);
+  again.command.insert(again.command.end(), kept.begin(), kept.end());
+  infer::InferOptions options;
+  OptionTable table{"infer", ""};
+  declare_options(table, options);
+  std::vector<const char*> words;
+  for (const std::string& word : again.command) words.push_back(word.c_str());
+  table.parse(static_cast<int>(words.size()), words.data());
+  const machine::Cluster& on = cluster ? *cluster : machine::load_cluster(preset);
+  if (!cluster) options.input.max_width = 1;
+  again.input = read_input(options.input, on);
+  planners::GivenPlan given;
+  given.source = source;
+  given.model = document.model;
+  given.num_instructions = document.num_instructions;
+  const auto hash = document.provenance.find("model_sha256");
+  if (hash != document.provenance.end()) given.model_sha256 = hash->second;
+  infer::check_model(given, again.input);
+  if (!cluster) return again;
+  planners::Question& question = again.question.emplace(make_question(options, again.input.profile, *cluster));
+  question.request = make_request(options);
+  question.flops = again.input.flops;
+  question.framework = &framework;
+  again.explored = explores(options, question.request);
+  return again;
+}
+
+std::string nearest_text(const AskedAgain& again, const pipeline::PlanDocument& document, const EmitOptions& options) {
+  if (!again.question) return "name the cluster of the plan (--cluster) to be told the nearest plan that it can run";
+  const StopToken stop;
+  Near near = plan_for(again, 0, options);
+  std::vector<std::string> command = again.command;
+  if (!near.document && !StopToken::stop_requested()) {
+    near = plan_for(again, 1, options);
+    command.insert(command.end(), {"--stages", "1"});
+  }
+  if (!near.document) return "no plan that it can run was found: " + near.why;
+  const double ratio = near.document->simulated_step_ms / document.simulated_step_ms - 1;
+  return "the nearest that it can run has " + plural(near.document->plan.num_stages(), "stage") + " and takes " +
+         format_ms(near.document->simulated_step_ms) + " instead of " + format_ms(document.simulated_step_ms) + " (" +
+         (ratio < 0 ? "" : "+") + format_percent(ratio) + "): " + shell_line(command) + " -o FILE";
+}
+
+}  // namespace automap::emit

@@ -1,0 +1,57 @@
+// What a person types to run a plan in a framework: the arguments of its launcher, or the files that it reads. One row
+// for each framework of the frameworks' table (plan/planners/frameworks.h), which says what it can run; automap-emit
+// writes them, and automap-infer ends its report with them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/graph/graph.h"
+#include "plan/emit/framework_plan.h"
+
+namespace automap::emit {
+
+struct EmittedFile {
+  std::string suffix;  // behind the name that was asked for: "" of the main file
+  std::string text;
+};
+
+struct Emitted {
+  std::vector<std::string> launch;     // the words in front of the arguments: "torchrun --nnodes 2 ... pretrain_gpt.py"
+  std::vector<std::string> arguments;  // of the framework, one word each, without quotes
+  std::vector<EmittedFile> files;      // the first holds the arguments, in the framework's own form
+  std::vector<std::string> missing;    // what is left to do, one sentence each
+  Inexpressible cannot;                // beyond what the frameworks' table says; the rest is empty then
+};
+
+struct EmitOptions {
+  std::string layers;  // --layers: what the model calls the layers of its stack, "h.{i}"
+};
+
+// Whether there is an emitter for it: for every framework but `any`.
+bool emits(const planners::Framework& framework);
+Emitted emit_for(const FrameworkPlan& plan, const EmitOptions& options);
+
+// The words for the end of a report, and the `to_type` of its JSON.
+pipeline::PlanToType to_type(const planners::Framework& framework, const pipeline::PlanDocument& document,
+                             const PlanFacts& facts);
+// The same for people: a few lines.
+std::string to_type_text(const pipeline::PlanToType& told);
+
+// The framework whose words the user of a module knows: maxtext of a module that JAX made, torchtitan of one of
+// PyTorch; null: not known.
+const planners::Framework* framework_of(const graph::Graph& graph);
+
+// One file for each framework (megatron.cpp, ...).
+Emitted emit_megatron(const FrameworkPlan& plan);
+Emitted emit_torchtitan(const FrameworkPlan& plan, const std::string& layers);
+Emitted emit_maxtext(const FrameworkPlan& plan);
+Emitted emit_deepspeed(const FrameworkPlan& plan, const std::string& layers);
+Emitted emit_torch(const FrameworkPlan& plan, const std::string& layers);
+Emitted emit_jax_mesh(const FrameworkPlan& plan);
+
+// "torchrun --nnodes 2 --nproc-per-node 8", and what is missing where servers differ or are not known.
+std::vector<std::string> torchrun_words(const FrameworkPlan& plan, std::vector<std::string>* missing);
+
+}  // namespace automap::emit

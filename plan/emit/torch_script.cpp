@@ -1,0 +1,144 @@
+// A script for torch.distributed (PyTorch 2.6 and later): device mesh, stages, schedule, replicas, recomputation.
+#include "common/base/json_text.h"
+#include "plan/emit/to_type.h"
+
+namespace automap::emit {
+namespace {
+
+const char* const kHead = R"(import torch
+import torch.distributed as dist
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe, SplitPoint, pipeline
+from torch.nn.parallel import DistributedDataParallel
+)";
+
+const char* const kBody = R"(
+
+def mesh(device_type="cuda"):
+    """Ranks stage by stage, in a stage replica by replica."""
+    return init_device_mesh(device_type, (STAGES, REPLICAS, WIDTH), mesh_dim_names=("stage", "replica", "width"))
+
+
+def replicate(module, devices):
+    """The module on all replicas, as ZERO says; its modules that MODULES names are sharded one by one."""
+    if REPLICAS == 1:
+        return module
+    if ZERO < 2:
+        return DistributedDataParallel(module, process_group=devices["replica"].get_group())
+    names = {name for stage in MODULES for name in stage}
+    for name, part in list(module.named_modules()):
+        if name in names:
+            fully_shard(part, mesh=devices["replica"], reshard_after_forward=ZERO == 3)
+    fully_shard(module, mesh=devices["replica"], reshard_after_forward=ZERO == 3)
+    return module
+
+
+def recompute(module, stage):
+    """Its modules that MODULES names keep what enters them, and run again in the backward."""
+    if not RECOMPUTE[stage]:
+        return
+    for name in MODULES[stage] if STAGES > 1 else [name for name, _ in module.named_children()]:
+        parent, _, last = name.rpartition(".")
+        setattr(module.get_submodule(parent), last, checkpoint_wrapper(module.get_submodule(name)))
+
+
+def optimizer(module, kind=torch.optim.AdamW, **options):
+    if ZERO != 1 or REPLICAS == 1:
+        return kind(module.parameters(), **options)
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+    return ZeroRedundancyOptimizer(module.parameters(), kind, **options)
+
+
+class Step:
+    """One step of training on this rank. `model` on the meta or the CPU device, `example` the inputs of one micro-batch
+    in one replica (SAMPLES samples), loss(output, target) the mean over them."""
+
+    def __init__(self, model, example, loss, devices, device, **optimizer_options):
+        self.loss, self.device = loss, device
+        self.stage = devices["stage"].get_local_rank() if STAGES > 1 else 0
+        if STAGES == 1:
+            recompute(model, 0)
+            self.module = replicate(model.to(device), devices)
+        else:
+            pipe = pipeline(model, mb_args=example, split_spec={name: SplitPoint.BEGINNING for name in SPLIT_BEFORE})
+            part = pipe.build_stage(self.stage, device, devices["stage"].get_group())
+            recompute(part.submod, self.stage)
+            part.submod = replicate(part.submod.to(device), devices)
+            self.module = part.submod
+            self.schedule = SCHEDULE(part, n_microbatches=MICRO_BATCHES, loss_fn=loss)
+        self.optimizer = optimizer(self.module, **optimizer_options)
+
+    def __call__(self, inputs, targets):
+        """inputs, targets: of this replica, SAMPLES * MICRO_BATCHES samples. The losses of the micro-batches, where
+        they are known: on the last stage."""
+        self.optimizer.zero_grad()
+        losses = []
+        if STAGES > 1:
+            first, last = self.stage == 0, self.stage == STAGES - 1
+            self.schedule.step(*((inputs.to(self.device),) if first else ()),
+                               **({"target": targets.to(self.device), "losses": losses} if last else {}))
+        else:
+            parts = zip(inputs.to(self.device).split(SAMPLES), targets.to(self.device).split(SAMPLES))
+            for part, target in parts:
+                loss = self.loss(self.module(part), target)
+                (loss / MICRO_BATCHES).backward()
+                losses.append(loss.detach())
+        self.optimizer.step()
+        return losses
+)";
+
+std::string python_bools(const std::vector<bool>& values) {
+  std::string text;
+  for (const bool value : values) text += std::string(text.empty() ? "" : ", ") + (value ? "True" : "False");
+  return "[" + text + "]";
+}
+
+}  // namespace
+
+Emitted emit_torch(const FrameworkPlan& plan, const std::string& layers) {
+  Emitted out;
+  ModulePaths paths;
+  if (plan.stages > 1) {
+    paths = module_paths(plan, layers);
+    if (!paths.why.what.empty()) {
+      out.cannot = paths.why;
+      return out;
+    }
+  }
+  const auto number = [](const char* name, std::int64_t value) {
+    return std::string(name) + " = " + std::to_string(value) + "\n";
+  };
+  std::string text =
+      "\"\"\"A plan of AutoMap for torch.distributed: torchrun a script that makes a model and a Step of it.\"\"\"\n";
+  text += std::string(kHead) + "\n";
+  text += number("STAGES", plan.stages) + number("REPLICAS", plan.replicas) + number("WIDTH", plan.width) +
+          number("MICRO_BATCHES", plan.micro_batches) + "SAMPLES = " + std::to_string(plan.samples) +
+          "  # of one micro-batch in one replica\n" + number("ZERO", plan.zero) +
+          "RECOMPUTE = " + python_bools(plan.recompute) +
+          "\nSCHEDULE = " + (plan.schedule == pipeline::Schedule::kGpipe ? "ScheduleGPipe" : "Schedule1F1B") + "\n";
+  text += "# The modules of each stage, and those that begin one.\nMODULES = [\n";
+  std::string before;
+  for (std::size_t s = 0; s < paths.stages.size(); ++s) {
+    std::string names;
+    for (const std::string& name : paths.stages[s]) names += (names.empty() ? "" : ", ") + python_literal(name);
+    text += "    [" + names + "],\n";
+    if (s > 0) before += (before.empty() ? "" : ", ") + python_literal(paths.stages[s].front());
+  }
+  text += "]\nSPLIT_BEFORE = [" + before + "]\n" + kBody;
+  out.files.push_back({"", text});
+  out.launch = torchrun_words(plan, &out.missing);
+  out.launch.push_back("train.py");
+  out.missing.push_back("train.py, which makes the model and a Step of the script: automap emit writes that");
+  if (plan.width > 1) {
+    out.missing.push_back("parallelize_module of torch.distributed.tensor.parallel over mesh()[\"width\"], " +
+                          std::to_string(plan.width) + " devices: which modules are split is in the plan's partition");
+  }
+  if (plan.shares_variables) {
+    out.missing.push_back("stages share variables: torch.distributed.pipelining sums no gradients between stages");
+  }
+  return out;
+}
+
+}  // namespace automap::emit

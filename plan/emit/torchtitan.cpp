@@ -1,0 +1,125 @@
+// torchtitan's tables (torchtitan/config/job_config.py of 0.2), as TOML and as options of its command line.
+#include <utility>
+
+#include "plan/emit/quote.h"
+#include "plan/emit/to_type.h"
+#include "plan/planners/layers.h"
+
+namespace automap::emit {
+namespace {
+
+struct TomlKey {
+  const char* table;
+  const char* key;
+  std::string value;  // as a person types it
+  bool text;          // a string, which has quotes in TOML
+};
+
+// torchtitan's own Transformer: tok_embeddings, layers.0 .., norm, output. Of a model whose layers are called otherwise
+// by whoever made the module, that is what they are called there.
+ModulePaths torchtitan_paths(const FrameworkPlan& plan) {
+  ModulePaths paths;
+  const StackCounts stack = stack_counts(plan);
+  if (!stack.why.empty()) {
+    paths.why = {stack.why, "name the layers as your model has them: --layers \"layers.{i}\""};
+    return paths;
+  }
+  int number = 0;
+  for (std::size_t s = 0; s < stack.counts.size(); ++s) {
+    std::vector<std::string>& stage = paths.stages.emplace_back();
+    if (s == 0) stage.push_back("tok_embeddings");
+    for (int i = 0; i < stack.counts[s]; ++i) stage.push_back("layers." + std::to_string(number++));
+  }
+  paths.stages.back().insert(paths.stages.back().end(), {"norm", "output"});
+  return paths;
+}
+
+// Whether the module calls its layers as torchtitan's models do.
+bool has_torchtitan_names(const FrameworkPlan& plan) {
+  for (const FrameworkStage& part : plan.parts) {
+    for (const std::string& module : part.modules) {
+      if (module_path(module) == "tok_embeddings") return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+Emitted emit_torchtitan(const FrameworkPlan& plan, const std::string& layers) {
+  Emitted out;
+  const bool pipeline = plan.stages > 1;
+  ModulePaths paths;
+  if (pipeline) {
+    const bool own_names = !layers.empty() || has_torchtitan_names(plan) || plan.stacks.size() != 1;
+    paths = own_names ? module_paths(plan, layers) : torchtitan_paths(plan);
+    if (!paths.why.what.empty()) {
+      out.cannot = paths.why;
+      return out;
+    }
+    if (!own_names) {
+      out.missing.push_back(
+          "modules are called as in torchtitan's own models (tok_embeddings, layers.0, norm, output); --layers "
+          "\"NAME.{i}\" writes those of the module");
+    }
+    if (plan.shares_variables) {
+      out.missing.push_back("stages share variables: torchtitan sums no gradients between stages, untie them");
+    }
+  }
+  const std::int64_t local = pipeline ? plan.samples * plan.micro_batches : plan.samples;
+  std::vector<TomlKey> keys = {{"training", "local_batch_size", std::to_string(local), false},
+                               {"training", "global_batch_size", std::to_string(plan.batch()), false}};
+  const auto parallel = [&](const char* key, int value) {
+    keys.push_back({"parallelism", key, std::to_string(value), false});
+  };
+  const bool sharded = plan.zero >= 2;
+  parallel("data_parallel_replicate_degree", sharded ? 1 : plan.replicas);
+  parallel("data_parallel_shard_degree", sharded ? plan.replicas : 1);
+  if (sharded) {
+    keys.push_back({"parallelism", "fsdp_reshard_after_forward", plan.zero == 3 ? "always" : "never", true});
+  }
+  parallel("tensor_parallel_degree", plan.width);
+  parallel("pipeline_parallel_degree", plan.stages);
+  if (pipeline) {
+    keys.push_back({"parallelism", "pipeline_parallel_schedule",
+                    plan.schedule == pipeline::Schedule::kGpipe ? "GPipe" : "1F1B", true});
+    keys.push_back({"parallelism", "pipeline_parallel_microbatch_size", std::to_string(plan.samples), false});
+  }
+  keys.push_back({"activation_checkpoint", "mode", plan.recompute_any() ? "full" : "none", true});
+
+  std::string toml, table;
+  for (const TomlKey& key : keys) {
+    if (pipeline && table == "parallelism" && key.table != table) {
+      toml += "module_fqns_per_model_part = [\n";
+      for (const std::vector<std::string>& stage : paths.stages) {
+        std::string names;
+        for (const std::string& name : stage) names += (names.empty() ? "" : ", ") + toml_literal(name);
+        toml += "  [" + names + "],\n";
+      }
+      toml += "]\n";
+    }
+    if (key.table != table) {
+      table = key.table;
+      toml += (toml.empty() ? "[" : "\n[") + table + "]\n";
+    }
+    toml += std::string(key.key) + " = " + (key.text ? toml_literal(key.value) : key.value) + "\n";
+    out.arguments.push_back("--" + table + "." + key.key);
+    out.arguments.push_back(key.value);
+  }
+  out.files.push_back({"", toml});
+  if (pipeline) {
+    out.missing.push_back(
+        "parallelism.module_fqns_per_model_part, which the command line does not take: automap emit writes the file");
+  }
+  if (plan.width > 1 && !plan.sequence_parallel) {
+    out.missing.push_back(
+        "torchtitan's tensor parallelism also splits what lies between products along the sequence; the plan counts it "
+        "whole");
+  }
+  out.launch = torchrun_words(plan, &out.missing);
+  out.launch.insert(out.launch.end(), {"-m", "torchtitan.train"});
+  out.missing.push_back("--job.config_file with the tables of the model, the optimizer and the data");
+  return out;
+}
+
+}  // namespace automap::emit
