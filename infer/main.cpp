@@ -9,6 +9,7 @@
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/join.h"
 #include "common/base/log.h"
 #include "common/base/options.h"
 #include "common/base/progress.h"
@@ -24,6 +25,7 @@
 #include "infer/report.h"
 #include "infer/summary.h"
 #include "infer/sweep_report.h"
+#include "plan/emit/read_words.h"
 #include "plan/emit/to_type.h"
 #include "plan/planners/answer.h"
 #include "plan/planners/believable.h"
@@ -60,6 +62,26 @@ struct Call {
   // The report on a terminal names no hashes.
   bool documented() const { return options.json || !options.output.empty(); }
 };
+
+// A layout in the words of a framework becomes one in ours; what else they say is set where the command line leaves it
+// open.
+void take_framework_words(Call& call) {
+  InferOptions& options = call.options;
+  if (options.layout.empty()) return;
+  const std::optional<emit::ReadWords> words = emit::read_words(options.layout);
+  if (!words) return;
+  options.layout = words->layout;
+  call.table.set_unless_given("for", words->framework, "--layout");
+  const bool sized = options.batch != "auto" || options.micro_batches != "auto";
+  if (words->batch > 0 && !sized) call.table.set_unless_given("batch", std::to_string(words->batch), "--layout");
+  if (words->overlap) call.table.set_unless_given("gradient-sync", *words->overlap ? "overlap" : "after", "--layout");
+  if (words->sequence_parallel) {
+    call.table.set_unless_given("sequence-parallel", *words->sequence_parallel ? "auto" : "off", "--layout");
+  }
+  if (!words->ignored.empty()) {
+    log_warning("--layout: these say nothing of a layout and are not looked at: " + join(words->ignored));
+  }
+}
 
 void read_plan_or_layout(Call& call) {
   InferOptions& options = call.options;
@@ -265,6 +287,7 @@ int infer_main(int argc, char** argv) {
   if (!call.table.parse(argc, argv)) return 0;
   call.request = make_request(options);
   limit_kinds(call.table, &options, &call.request);
+  take_framework_words(call);
   call.framework = &framework_asked(call.table, options);
   check_mode(call.table, options);
   ask_for_beside(call.table, &options);

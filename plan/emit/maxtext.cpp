@@ -9,11 +9,11 @@ namespace automap::emit {
 namespace {
 
 // An axis of the mesh inside servers (ICI) and between them (DCN), which comes first.
-struct MeshAxis {
+struct ServerAxis {
   int dcn = 1, ici = 1;
 };
 struct ServerMesh {
-  MeshAxis stage, replica;
+  ServerAxis stage, replica;
   Inexpressible cannot;
 };
 
@@ -82,14 +82,14 @@ Emitted emit_maxtext(const FrameworkPlan& plan) {
     return out;
   }
   std::vector<std::pair<std::string, std::string>> keys;
-  const auto axis = [&](const std::string& name, const MeshAxis& of) {
+  const auto axis = [&](const std::string& name, const ServerAxis& of) {
     keys.emplace_back("dcn_" + name + "_parallelism", std::to_string(of.dcn));
     keys.emplace_back("ici_" + name + "_parallelism", std::to_string(of.ici));
   };
   // All of them: MaxText gives what is left to dcn_data and ici_fsdp where nothing is said.
-  axis("data", plan.zero == 3 ? MeshAxis() : mesh.replica);
+  axis("data", plan.zero == 3 ? ServerAxis() : mesh.replica);
   axis("pipeline", mesh.stage);
-  axis("fsdp", plan.zero == 3 ? mesh.replica : MeshAxis());
+  axis("fsdp", plan.zero == 3 ? mesh.replica : ServerAxis());
   axis(plan.sequence_parallel ? "tensor_sequence" : "tensor", {1, plan.width});
   keys.emplace_back("per_device_batch_size", Json(per_device).dump());
   if (pipeline) {

@@ -10,13 +10,13 @@
 namespace automap::emit {
 namespace {
 
-struct Emitter {
+struct FrameworkEmitter {
   const char* framework;
   Emitted (*emit)(const FrameworkPlan& plan, const EmitOptions& options);
 };
 
-const std::vector<Emitter>& emitters() {
-  static const std::vector<Emitter> rows = {
+const std::vector<FrameworkEmitter>& emitters() {
+  static const std::vector<FrameworkEmitter> rows = {
       {"jax", [](const FrameworkPlan& plan, const EmitOptions&) { return emit_jax_mesh(plan); }},
       {"maxtext", [](const FrameworkPlan& plan, const EmitOptions&) { return emit_maxtext(plan); }},
       {"torch", [](const FrameworkPlan& plan, const EmitOptions& o) { return emit_torch(plan, o.layers); }},
@@ -27,8 +27,8 @@ const std::vector<Emitter>& emitters() {
   return rows;
 }
 
-const Emitter* emitter_of(const planners::Framework& framework) {
-  for (const Emitter& row : emitters()) {
+const FrameworkEmitter* emitter_of(const planners::Framework& framework) {
+  for (const FrameworkEmitter& row : emitters()) {
     if (std::string(row.framework) == framework.name) return &row;
   }
   return nullptr;
@@ -41,7 +41,7 @@ bool emits(const planners::Framework& framework) {
 }
 
 Emitted emit_for(const FrameworkPlan& plan, const EmitOptions& options) {
-  const Emitter* row = emitter_of(*plan.framework);
+  const FrameworkEmitter* row = emitter_of(*plan.framework);
   AM_CHECK(row != nullptr);
   Emitted out = row->emit(plan, options);
   if (!out.cannot.what.empty()) out.arguments.clear(), out.files.clear(), out.missing.clear(), out.launch.clear();

@@ -117,8 +117,41 @@ int whole_number(std::string_view value, const std::string& key, int least) {
   return number;
 }
 
+// Of a layout that says how many layers each stage has. A stage behind all of them holds what stands behind the stack.
+Plan plan_of_counts(const Layout& layout, const Profile& profile) {
+  const std::vector<int> starts = stack_starts(profile);
+  if (starts.empty()) {
+    refuse_layout("--layout: layers counts those of one stack, which the model does not have", "leave layers out");
+  }
+  int all = 0;
+  for (const int count : layout.layers) all += count;
+  if (all != static_cast<int>(starts.size())) {
+    refuse_layout(
+        "--layout: layers are " + std::to_string(all) + " together, the model has " + std::to_string(starts.size()),
+        "one number for each stage, + between them");
+  }
+  Plan plan;
+  plan.schedule = layout.schedule;
+  const std::vector<int> borders = layer_cuts(profile);
+  int begun = 0;
+  for (int s = 1; s < layout.pp; ++s) {
+    begun += layout.layers[at(s - 1)];
+    const auto behind = std::upper_bound(borders.begin(), borders.end(), starts.back());
+    const bool more = begun < all || behind != borders.end();
+    const int cut = begun < all ? starts[at(begun)] : more ? *behind : 0;
+    if (!more || cut < 1 || (!plan.cuts.empty() && cut <= plan.cuts.back())) {
+      refuse_layout("--layout: layers leaves nothing for stage " + std::to_string(more ? s : s + 1),
+                    "only the first stage (what stands in front of the layers) and the last can do without layers");
+    }
+    plan.cuts.push_back(cut);
+    plan.device_cuts.push_back(s * layout.dp);
+  }
+  return plan;
+}
+
 // Options and cuts of a layout; nothing is judged.
 Plan plan_of(const Layout& layout, const Profile& profile) {
+  if (!layout.layers.empty()) return plan_of_counts(layout, profile);
   const std::vector<int> starts = layer_starts(profile);
   const int layers = static_cast<int>(starts.size());
   if (layout.pp > 1 && layers < layout.pp) {
@@ -151,6 +184,7 @@ std::string Layout::text() const {
   if (variant.zero > 0) out += ",zero=" + std::to_string(variant.zero);
   if (variant.recompute) out += ",recompute=layer";
   if (schedule != Schedule::kAdaptive) out += std::string(",schedule=") + to_string(schedule);
+  for (std::size_t s = 0; s < layers.size(); ++s) out += (s == 0 ? ",layers=" : "+") + std::to_string(layers[s]);
   return out;
 }
 
@@ -174,7 +208,7 @@ Layout parse_layout(std::string_view text, const StageOverrides& overrides, cons
       refuse_layout("--layout: " + key + " stands twice", kExample);
     seen.push_back(key);
     if (key == "dp") {
-      layout.dp = whole_number(value, key, 1);
+      layout.dp = value == "auto" ? 0 : whole_number(value, key, 1);
     } else if (key == "pp") {
       layout.pp = whole_number(value, key, 1);
     } else if (key == "tp") {
@@ -191,11 +225,22 @@ Layout parse_layout(std::string_view text, const StageOverrides& overrides, cons
       const auto named = pipeline::parse_schedule(value);
       if (!named) refuse_layout("--layout: schedule is one of " + pipeline::schedule_names(), kExample);
       layout.schedule = *named;
+    } else if (key == "layers") {
+      for (std::size_t from = 0; from <= value.size();) {
+        const std::size_t plus = std::min(value.find('+', from), value.size());
+        layout.layers.push_back(whole_number(value.substr(from, plus - from), key, 0));
+        from = plus + 1;
+      }
     } else {
       refuse_layout(
-          "--layout: unknown key '" + key + "', known: dp, pp, tp, micro-batch-size, zero, recompute, schedule",
+          "--layout: unknown key '" + key + "', known: dp, pp, tp, micro-batch-size, zero, recompute, schedule, layers",
           kExample);
     }
+  }
+  if (!layout.layers.empty() && layout.layers.size() != static_cast<std::size_t>(layout.pp)) {
+    refuse_layout("--layout: layers has " + std::to_string(layout.layers.size()) +
+                      " numbers for pp=" + std::to_string(layout.pp) + " stages",
+                  "one number for each stage, + between them: layers=6+8+8+7");
   }
   if (std::find(seen.begin(), seen.end(), "schedule") == seen.end()) {
     layout.schedule = usual_schedule(framework, layout.pp);
@@ -455,9 +500,11 @@ ScoredPlan score_sizes(Layout layout, const Question& question) {
 
 }  // namespace
 
-ScoredPlan score_layout(const Layout& layout, const Question& question) {
+ScoredPlan score_layout(const Layout& given, const Question& question) {
   const Profile& profile = question.profile();
   const Cluster& cluster = question.cluster;
+  Layout layout = given;
+  if (layout.dp == 0) layout.dp = std::max(1, cluster.num_devices() / (layout.pp * layout.tp));
   ProblemOptions options = question.options;
   const std::int64_t wanted = std::int64_t{layout.dp} * layout.pp * layout.tp;
   const int there = cluster.num_devices();

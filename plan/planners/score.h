@@ -22,11 +22,12 @@ namespace automap::planners {
 
 // Megatron's and DeepSpeed's words. micro_batch_size counts samples per replica, so mb = dp * micro_batch_size.
 struct Layout {
-  int dp = 1, pp = 1;
+  int dp = 1, pp = 1;                 // dp 0: as many as there are devices for
   int tp = 1;                         // devices of a replica, which hold its tensors in parts
   std::int64_t micro_batch_size = 0;  // 0: not said
   pipeline::StageVariant variant;
   pipeline::Schedule schedule = pipeline::Schedule::kAdaptive;
+  std::vector<int> layers = {};   // [pp] of the model's one stack in each stage; empty: spread evenly
   std::string text() const;  // "dp=8,pp=4,micro-batch-size=2,zero=1"
 };
 
@@ -74,10 +75,10 @@ ScoredPlan score_mixed(const pipeline::Profile& profile, const machine::Cluster&
 // `departures`. Throws Error(kData) naming the file: more devices than the cluster has, and as score_plan().
 ScoredPlan score_given(GivenPlan given, const Question& question, const StageOverrides& overrides);
 
-// Whole layers spread evenly over the stages, the first stages taking one more where they do not divide; what stands in
-// front of the first layer goes to the first stage, what stands behind to the last. Throws Error(kUsage) when the
-// layout asks for more devices or stages than there are, or does not divide the batch. Where neither it nor the
-// question says how many samples a replica computes at once it is chosen, as `departures` says.
+// Whole layers spread evenly over the stages, the first stages taking one more where they do not divide, or as the
+// layout says; what stands in front of the first layer goes to the first stage, what stands behind to the last. Throws
+// Error(kUsage) when the layout asks for more devices or stages than there are, or does not divide the batch. Where
+// neither it nor the question says how many samples a replica computes at once it is chosen, as `departures` says.
 ScoredPlan score_layout(const Layout& layout, const Question& question);
 
 }  // namespace automap::planners

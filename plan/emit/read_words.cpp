@@ -1,0 +1,501 @@
+#include "plan/emit/read_words.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "common/base/error.h"
+#include "common/base/json.h"
+#include "common/base/json_object.h"
+#include "common/base/printable.h"
+
+namespace automap::emit {
+namespace {
+
+[[noreturn]] void refuse_words(const std::string& what, const std::string& hint = "") {
+  throw Error(ErrorKind::kUsage, "--layout: " + what, hint);
+}
+
+bool blank(char c) {
+  return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+// As a shell splits them; a backslash in front of a line's end joins lines.
+std::vector<std::string> shell_split(std::string_view text) {
+  std::vector<std::string> words;
+  std::string word;
+  bool open = false;
+  char quote = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quote != 0) {
+      if (c == quote) {
+        quote = 0;
+      } else if (c == '\\' && quote == '"' && i + 1 < text.size()) {
+        word += text[++i];
+      } else {
+        word += c;
+      }
+    } else if (c == '\'' || c == '"') {
+      quote = c;
+      open = true;
+    } else if (c == '\\' && i + 1 < text.size()) {
+      if (text[++i] != '\n') word += text[i];
+      open = open || text[i] != '\n';
+    } else if (blank(c)) {
+      if (open) words.push_back(std::exchange(word, ""));
+      open = false;
+    } else {
+      word += c;
+      open = true;
+    }
+  }
+  if (quote != 0) refuse_words("a quote is open at the end");
+  if (open) words.push_back(word);
+  return words;
+}
+
+// Values by the framework's own names.
+class WordMap {
+ public:
+  void set(const std::string& key, const std::string& value) { values_[key] = value; }
+  bool has(const std::string& key) const { return values_.count(key) > 0; }
+  std::string text(const std::string& key, const std::string& absent) const {
+    read_.insert(key);
+    const auto found = values_.find(key);
+    return found == values_.end() ? absent : found->second;
+  }
+  std::int64_t number(const std::string& key, std::int64_t absent) const {
+    if (!has(key)) return absent;
+    const std::string value = text(key, "");
+    std::int64_t number = 0;
+    const auto [end, status] = std::from_chars(value.data(), value.data() + value.size(), number);
+    if (status != std::errc() || end != value.data() + value.size() || number < 1 || number > (1 << 30)) {
+      refuse_words(printable(key) + " is '" + printable(value) + "', expected a whole number from 1 on");
+    }
+    return number;
+  }
+  double decimal(const std::string& key, double absent) const {
+    if (!has(key)) return absent;
+    const std::string value = text(key, "");
+    char* end = nullptr;
+    const double number = std::strtod(value.c_str(), &end);
+    if (value.empty() || *end != '\0' || !(number > 0 && number < 1e9)) {
+      refuse_words(printable(key) + " is '" + printable(value) + "', expected a number above 0");
+    }
+    return number;
+  }
+  // Refuses more than one of what is not planned.
+  void only_one(const std::string& key, const std::string& what) const {
+    if (number(key, 1) != 1) refuse_words(printable(key) + ": " + what + " is not planned", "leave it out");
+  }
+  std::vector<std::string> unread() const {
+    std::vector<std::string> keys;
+    for (const auto& [key, value] : values_) {
+      if (read_.count(key) == 0) keys.push_back(key);
+    }
+    return keys;
+  }
+
+ private:
+  std::map<std::string, std::string> values_;
+  mutable std::set<std::string> read_;
+};
+
+struct WordLayout {
+  std::int64_t dp = 0, pp = 1, tp = 1, samples = 0, zero = 0;
+  bool recompute = false;
+  std::string schedule;
+  std::vector<int> layers;
+};
+
+std::string layout_text(const WordLayout& of) {
+  std::string text = "dp=" + (of.dp > 0 ? std::to_string(of.dp) : std::string("auto")) +
+                     ",pp=" + std::to_string(of.pp) + ",tp=" + std::to_string(of.tp);
+  if (of.samples > 0) text += ",micro-batch-size=" + std::to_string(of.samples);
+  text += ",zero=" + std::to_string(of.zero) + (of.recompute ? ",recompute=layer" : ",recompute=none");
+  if (!of.schedule.empty()) text += ",schedule=" + of.schedule;
+  for (std::size_t s = 0; s < of.layers.size(); ++s) text += (s == 0 ? ",layers=" : "+") + std::to_string(of.layers[s]);
+  return text;
+}
+
+// "Et*3|(tt|)*2tL": how many layers each stage has. The grammar of megatron.core's PipelineParallelLayerLayout: commas
+// are nothing, (...)*n is n times what is in the brackets, x*n is n times x.
+std::vector<int> layout_counts(const std::string& word) {
+  const std::string where = "pipeline-model-parallel-layout '" + printable(word) + "': ";
+  std::string flat;
+  for (std::size_t i = 0; i < word.size();) {
+    std::string unit;
+    if (word[i] == ',') {
+      ++i;
+      continue;
+    }
+    if (word[i] == '(') {
+      const std::size_t close = word.find(')', i);
+      if (close == std::string::npos) refuse_words(where + "a bracket is open");
+      for (const char c : word.substr(i + 1, close - i - 1)) {
+        if (c != ',') unit += c;
+      }
+      i = close + 1;
+      if (i >= word.size() || word[i] != '*') refuse_words(where + "a bracket without *n behind it");
+    } else {
+      unit = word[i++];
+    }
+    std::size_t times = 1;
+    if (i < word.size() && word[i] == '*') {
+      const auto [end, status] = std::from_chars(word.data() + i + 1, word.data() + word.size(), times);
+      if (status != std::errc() || times < 1 || times > 4096) refuse_words(where + "expected a number behind *");
+      i = static_cast<std::size_t>(end - word.data());
+    }
+    for (std::size_t k = 0; k < times; ++k) flat += unit;
+    if (flat.size() > 65536) refuse_words(where + "too long");
+  }
+  std::vector<int> counts = {0};
+  for (std::size_t i = 0; i < flat.size(); ++i) {
+    const char c = flat[i];
+    if (c == '|') {
+      counts.push_back(0);
+    } else if (c == 't') {
+      ++counts.back();
+    } else if (c == 'm') {
+      refuse_words(where + "layers that predict further tokens (m) are not planned");
+    } else if (!(c == 'E' && i == 0) && !(c == 'L' && i + 1 == flat.size())) {
+      refuse_words(where + "found '" + printable(std::string(1, c)) + "', expected E, t and L with | between stages");
+    }
+  }
+  if (flat.empty() || flat.front() != 'E' || flat.back() != 'L') {
+    refuse_words(where + "expected E first and L last");
+  }
+  return counts;
+}
+
+// Options with what follows them; what stands in front of the first is the launcher's program. "--key=value", too.
+WordMap options_of(const std::vector<std::string>& words) {
+  WordMap map;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i].compare(0, 2, "--") != 0) continue;
+    std::string key = words[i].substr(2), value;
+    if (const std::size_t equals = key.find('='); equals != std::string::npos) {
+      value = key.substr(equals + 1);
+      key.resize(equals);
+    } else if (i + 1 < words.size() && words[i + 1].compare(0, 2, "--") != 0) {
+      value = words[i + 1];
+    }
+    std::replace(key.begin(), key.end(), '_', '-');
+    map.set(key, value);
+  }
+  return map;
+}
+
+// torchrun's devices; 0: it does not say.
+std::int64_t launched(const WordMap& words) {
+  if (!words.has("nproc-per-node")) return 0;
+  return words.number("nproc-per-node", 1) * words.number("nnodes", 1);
+}
+
+std::int64_t replicas_of_devices(std::int64_t devices, const WordLayout& layout) {
+  if (devices == 0) return 0;
+  if (devices % (layout.pp * layout.tp) != 0) {
+    refuse_words(std::to_string(devices) + " processes are no multiple of " + std::to_string(layout.pp) +
+                 " stages times " + std::to_string(layout.tp) + " devices of a replica");
+  }
+  return devices / (layout.pp * layout.tp);
+}
+
+ReadWords read_megatron(const std::vector<std::string>& all) {
+  const WordMap words = options_of(all);
+  WordLayout layout;
+  layout.tp = words.number("tensor-model-parallel-size", 1);
+  layout.pp = words.number("pipeline-model-parallel-size", 1);
+  layout.samples = words.number("micro-batch-size", 0);
+  for (const char* other : {"context-parallel-size", "expert-model-parallel-size"}) {
+    words.only_one(other, "parallelism of sequences and experts");
+  }
+  for (const char* other : {"num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank",
+                            "decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers"}) {
+    if (words.has(other)) {
+      refuse_words(std::string(other) + ": no layout has it", "say it as --pipeline-model-parallel-layout");
+    }
+  }
+  if (words.has("pipeline-model-parallel-layout")) {
+    layout.layers = layout_counts(words.text("pipeline-model-parallel-layout", ""));
+    if (static_cast<std::int64_t>(layout.layers.size()) != layout.pp) {
+      refuse_words("pipeline-model-parallel-layout has " + std::to_string(layout.layers.size()) + " parts for " +
+                       std::to_string(layout.pp) + " stages",
+                   "virtual stages are planned beside the plan alone (--chunks)");
+    }
+    if (layout.pp == 1) layout.layers.clear();
+  }
+  const std::string sharding = words.text("data-parallel-sharding-strategy", "no_shard");
+  const std::map<std::string, int> levels = {
+      {"no_shard", 0}, {"optim", 1}, {"optim_grads", 2}, {"optim_grads_params", 3}};
+  const auto level = levels.find(sharding);
+  if (level == levels.end()) refuse_words("data-parallel-sharding-strategy: found '" + printable(sharding) + "'");
+  layout.zero = words.has("use-megatron-fsdp") ? level->second : words.has("use-distributed-optimizer") ? 1 : 0;
+  words.text("use-distributed-optimizer", "");
+  const std::string granularity = words.text("recompute-granularity", "none");
+  const bool uniform =
+      words.text("recompute-method", "uniform") == "uniform" && words.number("recompute-num-layers", 1) == 1;
+  if (granularity != "none" && (granularity != "full" || !uniform)) {
+    refuse_words("recompute-granularity " + printable(granularity) + ": what is planned is full, uniform, of 1 layer");
+  }
+  layout.recompute = granularity == "full";
+  layout.schedule = "1f1b";
+  layout.dp = replicas_of_devices(launched(words), layout);
+  ReadWords out;
+  out.framework = "megatron";
+  out.layout = layout_text(layout);
+  out.batch = words.number("global-batch-size", 0);
+  const bool fsdp = words.has("use-megatron-fsdp");
+  out.overlap = fsdp || words.has("overlap-grad-reduce");
+  if (layout.tp > 1) out.sequence_parallel = words.has("sequence-parallel");
+  for (const char* read : {"use-megatron-fsdp", "overlap-grad-reduce", "sequence-parallel", "ckpt-format",
+                           "no-gradient-accumulation-fusion", "rdzv-backend", "rdzv-endpoint", "num-layers"}) {
+    words.text(read, "");
+  }
+  out.ignored = words.unread();
+  for (std::string& option : out.ignored) option = "--" + option;
+  return out;
+}
+
+ReadWords read_maxtext(const WordMap& words) {
+  const auto axis = [&](const std::string& name) {
+    return words.number("dcn_" + name + "_parallelism", 1) * words.number("ici_" + name + "_parallelism", 1);
+  };
+  for (const char* other : {"fsdp_transpose", "sequence", "context", "context_autoregressive", "tensor_transpose",
+                            "expert", "autoregressive"}) {
+    if (axis(other) != 1) refuse_words(std::string(other) + " parallelism is not planned", "leave it out");
+  }
+  WordLayout layout;
+  const std::int64_t data = axis("data"), fsdp = axis("fsdp"), sequence = axis("tensor_sequence");
+  if (data > 1 && fsdp > 1) refuse_words("replicas of sharded replicas (data and fsdp) are not planned");
+  layout.dp = data * fsdp;
+  layout.pp = axis("pipeline");
+  layout.tp = axis("tensor") * sequence;
+  layout.zero = fsdp > 1 ? 3 : 0;
+  const std::string policy = words.text("remat_policy", "full");
+  if (policy != "full" && policy != "minimal_with_context" && policy != "minimal") {
+    refuse_words("remat_policy " + printable(policy) + ": what is planned is full, or minimal_with_context (nothing)");
+  }
+  layout.recompute = policy == "full";
+  const std::int64_t devices = layout.dp * layout.pp * layout.tp;
+  const double at_once = words.decimal("per_device_batch_size", 12) * static_cast<double>(devices);
+  const std::int64_t steps = words.number("gradient_accumulation_steps", 1);
+  const std::int64_t parts = layout.pp > 1 ? words.number("num_pipeline_microbatches", layout.pp) : 1;
+  const double samples = at_once / static_cast<double>(parts * layout.dp);
+  if (samples < 1 || samples != std::floor(samples)) {
+    refuse_words("per_device_batch_size leaves " + Json(samples).dump() + " samples of a micro-batch for each replica");
+  }
+  if (layout.pp > 1 && steps > 1) refuse_words("gradient_accumulation_steps of a pipeline are not planned");
+  layout.samples = static_cast<std::int64_t>(samples);
+  layout.schedule = layout.pp > 1 ? "gpipe" : "1f1b";
+  ReadWords out;
+  out.framework = "maxtext";
+  out.layout = layout_text(layout);
+  out.batch = static_cast<std::int64_t>(at_once) * steps;
+  if (layout.tp > 1) out.sequence_parallel = sequence > 1;
+  for (const char* read : {"base_config", "num_layers_per_pipeline_stage"}) words.text(read, "");
+  out.ignored = words.unread();
+  return out;
+}
+
+// "key = value" of tables, "table.key" -> value; arrays of arrays of strings stay as they stand, on one line.
+WordMap toml_words(std::string_view text) {
+  WordMap map;
+  std::string table;
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t end = std::min(text.find('\n', i), text.size());
+    std::string line(text.substr(i, end - i));
+    i = end + 1;
+    const std::size_t first = line.find_first_not_of(" \t\r");
+    if (first == std::string::npos || line[first] == '#') continue;
+    if (line[first] == '[') {
+      table = line.substr(first + 1, line.find(']', first) - first - 1);
+      continue;
+    }
+    const std::size_t equals = line.find('=');
+    if (equals == std::string::npos) continue;
+    std::string key = line.substr(first, equals - first);
+    key.resize(key.find_last_not_of(" \t") + 1);
+    std::string value = line.substr(line.find_first_not_of(" \t", equals + 1) == std::string::npos
+                                        ? line.size()
+                                        : line.find_first_not_of(" \t", equals + 1));
+    const auto depth = [](const std::string& of) {
+      return std::count(of.begin(), of.end(), '[') - std::count(of.begin(), of.end(), ']');
+    };
+    while (depth(value) > 0 && i < text.size()) {
+      const std::size_t next = std::min(text.find('\n', i), text.size());
+      value += std::string(text.substr(i, next - i));
+      i = next + 1;
+    }
+    value.resize(value.find_last_not_of(" \t\r") + 1);
+    if (value.size() > 1 && value.front() == '"' && value.back() == '"') value = value.substr(1, value.size() - 2);
+    map.set(table + "." + key, value);
+  }
+  return map;
+}
+
+// How many names of each inner list end in ".N".
+std::vector<int> counts_of_modules(const std::string& lists) {
+  std::vector<int> counts;
+  int depth = 0;
+  bool quoted = false;
+  std::string name;
+  for (const char c : lists) {
+    if (quoted) {
+      if (c != '"') {
+        name += c;
+        continue;
+      }
+      quoted = false;
+      const std::size_t dot = name.rfind('.');
+      const bool numbered = dot != std::string::npos && dot + 1 < name.size() &&
+                            std::all_of(name.begin() + static_cast<std::ptrdiff_t>(dot) + 1, name.end(),
+                                        [](char digit) { return digit >= '0' && digit <= '9'; });
+      if (numbered && !counts.empty()) ++counts.back();
+      name.clear();
+    } else if (c == '"') {
+      quoted = true;
+    } else if (c == '[') {
+      if (++depth == 2) counts.push_back(0);
+    } else if (c == ']') {
+      --depth;
+    }
+  }
+  return counts;
+}
+
+ReadWords read_torchtitan(const WordMap& words) {
+  WordLayout layout;
+  const auto degree = [&](const char* key) { return words.number(std::string("parallelism.") + key, 1); };
+  for (const char* other : {"context_parallel_degree", "expert_parallel_degree"}) {
+    words.only_one(std::string("parallelism.") + other, "parallelism of sequences and experts");
+  }
+  const std::int64_t replicate = degree("data_parallel_replicate_degree");
+  const std::int64_t shard = degree("data_parallel_shard_degree");
+  if (replicate > 1 && shard > 1) refuse_words("replicas of sharded replicas (HSDP) are not planned");
+  layout.dp = replicate * shard;
+  layout.tp = degree("tensor_parallel_degree");
+  layout.pp = degree("pipeline_parallel_degree");
+  const std::string reshard = words.text("parallelism.fsdp_reshard_after_forward", "default");
+  const bool keeps = reshard == "never" || (reshard == "default" && layout.pp > 1);
+  layout.zero = shard > 1 ? (keeps ? 2 : 3) : 0;
+  const std::string mode = words.text("activation_checkpoint.mode", "selective");
+  if (mode != "full" && mode != "none") {
+    refuse_words("activation_checkpoint.mode " + printable(mode) + ": what is planned is full or none");
+  }
+  layout.recompute = mode == "full";
+  const std::int64_t local = words.number("training.local_batch_size", 8);
+  const std::int64_t part = words.number("parallelism.pipeline_parallel_microbatch_size", 1);
+  layout.samples = layout.pp > 1 ? part : local;
+  layout.schedule = "1f1b";
+  if (layout.pp > 1) {
+    const std::string schedule = words.text("parallelism.pipeline_parallel_schedule", "1F1B");
+    if (schedule != "1F1B" && schedule != "GPipe") {
+      refuse_words("pipeline_parallel_schedule " + printable(schedule) + ": what is planned is 1F1B or GPipe");
+    }
+    layout.schedule = schedule == "GPipe" ? "gpipe" : "1f1b";
+    const std::string modules = words.text("parallelism.module_fqns_per_model_part", "");
+    if (modules.empty()) {
+      refuse_words(
+          "parallelism.module_fqns_per_model_part is missing: torchtitan's own split has fewer layers in the "
+          "first stage and the last",
+          "give the file that it stands in");
+    }
+    layout.layers = counts_of_modules(modules);
+    if (static_cast<std::int64_t>(layout.layers.size()) != layout.pp) {
+      refuse_words("module_fqns_per_model_part has " + std::to_string(layout.layers.size()) + " parts for " +
+                   std::to_string(layout.pp) + " stages");
+    }
+  }
+  ReadWords out;
+  out.framework = "torchtitan";
+  out.layout = layout_text(layout);
+  out.batch = words.number("training.global_batch_size", local * layout.dp);
+  out.ignored = words.unread();
+  return out;
+}
+
+ReadWords read_deepspeed(std::string_view text) {
+  Json json;
+  try {
+    json = Json::parse(text);
+  } catch (const JsonError& e) {
+    refuse_words(std::string("no JSON: ") + e.what());
+  }
+  constexpr int kMany = 1 << 30;
+  const JsonObject config(json, "--layout");
+  const auto inner = [&](const char* key, const char* member, int smallest, int absent) {
+    if (!config.has(key)) return absent;
+    return JsonObject(config.at(key), config.where(key)).integer_or(member, smallest, kMany, absent);
+  };
+  WordLayout layout;
+  const int batch = config.integer("train_batch_size", 1, kMany);
+  layout.samples = config.integer("train_micro_batch_size_per_gpu", 1, kMany);
+  const int steps = config.integer_or("gradient_accumulation_steps", 1, kMany, 1);
+  layout.zero = inner("zero_optimization", "stage", 0, 0);
+  layout.tp = inner("tensor_parallel", "autotp_size", 1, 1);
+  layout.pp = inner("pipeline", "stages", 1, 1);
+  if (batch % (layout.samples * steps) != 0) {
+    refuse_words(
+        "train_batch_size is not train_micro_batch_size_per_gpu times gradient_accumulation_steps times "
+        "replicas");
+  }
+  layout.dp = batch / (layout.samples * steps);
+  layout.recompute = config.has("activation_checkpointing");
+  layout.schedule = "1f1b";
+  ReadWords out;
+  out.framework = "deepspeed";
+  out.layout = layout_text(layout);
+  out.batch = batch;
+  return out;
+}
+
+}  // namespace
+
+std::optional<ReadWords> read_words(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string_view::npos) return std::nullopt;
+  text.remove_prefix(first);
+  if (text.front() == '{') return read_deepspeed(text);
+  if (text.find("module_fqns_per_model_part =") != std::string_view::npos ||
+      (text.front() == '[' && text.find("_parallel_degree") != std::string_view::npos)) {
+    return read_torchtitan(toml_words(text));
+  }
+  const bool options = text.substr(0, 2) == "--" || text.find(" --") != std::string_view::npos;
+  if (options && text.find("--parallelism.") != std::string_view::npos) {
+    WordMap map;
+    const std::vector<std::string> words = shell_split(text);
+    for (std::size_t i = 0; i + 1 < words.size(); ++i) {
+      if (words[i].compare(0, 2, "--") == 0 && words[i].find('.') != std::string::npos) {
+        map.set(words[i].substr(2), words[i + 1]);
+      }
+    }
+    return read_torchtitan(map);
+  }
+  if (options) return read_megatron(shell_split(text));
+  if (text.find("_parallelism") == std::string_view::npos) return std::nullopt;
+  WordMap map;
+  if (text.find('=') != std::string_view::npos) {
+    for (const std::string& word : shell_split(text)) {
+      const std::size_t equals = word.find('=');
+      if (equals != std::string::npos) map.set(word.substr(0, equals), word.substr(equals + 1));
+    }
+    return read_maxtext(map);
+  }
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t end = std::min(text.find('\n', i), text.size());
+    const std::vector<std::string> words = shell_split(text.substr(i, end - i));
+    i = end + 1;
+    if (words.size() == 2 && words[0].size() > 1 && words[0].back() == ':') {
+      map.set(words[0].substr(0, words[0].size() - 1), words[1]);
+    }
+  }
+  return read_maxtext(map);
+}
+
+}  // namespace automap::emit

@@ -1,0 +1,27 @@
+// Layouts in the words of frameworks: what to_type.h writes, and what people have in their scripts. They become a
+// layout as automap-infer --layout takes it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace automap::emit {
+
+struct ReadWords {
+  std::string framework;        // whose words they are
+  std::string layout;           // "dp=4,pp=2,tp=4,micro-batch-size=2,zero=1,schedule=1f1b,layers=17+15"
+  std::int64_t batch = 0;       // samples of a step; 0: they do not say
+  std::optional<bool> overlap;  // gradients are summed beside the last backward
+  std::optional<bool> sequence_parallel;
+  std::vector<std::string> ignored;  // options that say nothing of a layout
+};
+
+// Nothing: these are no words of a framework. Megatron's arguments (with torchrun's in front, where dp is not all that
+// the cluster has devices for), MaxText's keys, torchtitan's options or tables, DeepSpeed's JSON. Throws Error(kUsage)
+// naming the word that is wrong, or what of them is not planned (context parallelism, experts, uneven virtual stages).
+std::optional<ReadWords> read_words(std::string_view text);
+
+}  // namespace automap::emit
