@@ -6,49 +6,47 @@
 namespace automap::emit {
 namespace {
 
-const char* const kStageClass = R"(
+const char* const kPipelineClass = R"(
 
-class Stage(nn.Sequential):
-    """The modules of one stage, which are built where the stage is, in a row."""
+class PlannedPipeline(PipelineModule):
+    """A PipelineModule whose stages are those of the plan: none of its own methods puts them where one wants them."""
 
-    def __init__(self, specs):
-        super().__init__(*[spec.build() for spec in specs])
+    def _partition_layers(self, method="uniform"):
+        self.parts = [0]
+        for stage in STAGES:
+            self.parts.append(self.parts[-1] + len(stage))
+        stage = self._topo.get_coord(self.global_rank).pipe
+        self._set_bounds(start=self.parts[stage], stop=self.parts[stage + 1])
 
-    def forward(self, x):
-        for module in self:
-            x = deepspeed.checkpointing.checkpoint(module, x) if RECOMPUTE and self.training else module(x)
-        return x
 
-
-def pipeline_module(specs, **options):
-    """specs: the deepspeed.pipe.LayerSpec of every name in STAGES. Further options go to PipelineModule."""
+def pipeline_module(layers, **options):
+    """layers: what PipelineModule takes (a LayerSpec, a TiedLayerSpec, a module) of every name in STAGES. Further options
+    go to PipelineModule."""
     names = [name for stage in STAGES for name in stage]
-    if set(specs) != set(names):
-        raise ValueError(f"expected a spec for each of {names}, found {sorted(specs)}")
+    if set(layers) != set(names):
+        raise ValueError(f"expected a layer for each of {names}, found {sorted(layers)}")
     topology = PipeModelDataParallelTopology(num_pp=len(STAGES), num_mp=WIDTH, num_dp=REPLICAS)
-    # One entry for each stage, so that "uniform" leaves every stage its own.
-    stages = [LayerSpec(Stage, [specs[name] for name in stage]) for stage in STAGES]
-    return PipelineModule(layers=stages, topology=topology, partition_method="uniform", **options)
+    return PlannedPipeline(layers=[layers[name] for name in names], topology=topology,
+                           activation_checkpoint_interval=1 if RECOMPUTE else 0, **options)
 )";
 
 std::string stages_text(const FrameworkPlan& plan, const ModulePaths& paths) {
   std::string text =
       "\"\"\"The stages of a plan of AutoMap for DeepSpeed's PipelineModule.\"\"\"\n"
-      "import deepspeed\n"
-      "from deepspeed.pipe import LayerSpec, PipelineModule\n"
-      "from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology\n"
-      "from torch import nn\n\n"
+      "from deepspeed.pipe import PipelineModule\n"
+      "from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology\n\n"
       "REPLICAS = " +
       std::to_string(plan.replicas) + "\nWIDTH = " + std::to_string(plan.width) + "  # devices of a replica\n" +
       "RECOMPUTE = " + (plan.recompute_any() ? "True" : "False") +
-      "  # of every module alone\n# The modules of each stage, each of which takes what the one before it "
-      "returns.\nSTAGES = [\n";
+      "  # of every layer alone\n# The layers of each stage, each of which takes what the one before it "
+      "returns.\nSTAGES = "
+      "[\n";
   for (const std::vector<std::string>& stage : paths.stages) {
     std::string names;
     for (const std::string& name : stage) names += (names.empty() ? "" : ", ") + python_literal(name);
     text += "    [" + names + "],\n";
   }
-  return text + "]\n" + kStageClass;
+  return text + "]\n" + kPipelineClass;
 }
 
 }  // namespace
@@ -61,20 +59,23 @@ Emitted emit_deepspeed(const FrameworkPlan& plan, const std::string& layers) {
                  {"zero_optimization", {{"stage", plan.zero}, {"overlap_comm", plan.overlap}}}};
   if (plan.width > 1) config["tensor_parallel"] = {{"autotp_size", plan.width}};
   if (plan.stages > 1) {
-    const ModulePaths paths = module_paths(plan, layers);
+    // Names are keys here: any will do.
+    const ModulePaths paths = module_paths(plan, layers, ModuleNames::kAny);
     if (!paths.why.what.empty()) {
       out.cannot = paths.why;
       return out;
     }
-    config["pipeline"] = {{"stages", plan.stages}, {"partition", "uniform"}};
+    config["pipeline"] = {{"stages", plan.stages}};
     out.files.push_back({"", json_text(config)});
     out.files.push_back({".stages.py", stages_text(plan, paths)});
-    out.missing.push_back(
-        "the model as deepspeed.pipe.LayerSpecs, for pipeline_module() of the file of stages: automap emit writes it");
+    out.missing.push_back("the model's layers, for pipeline_module() of the file of stages: automap emit writes it");
     if (plan.width > 1) {
       out.missing.push_back("layers that are tensor parallel themselves: autotp_size is for models without a pipeline");
     }
-    if (plan.shares_variables) out.missing.push_back("stages share variables: give these as TiedLayerSpec");
+    if (plan.shares_variables) {
+      out.missing.push_back(
+          "stages share variables: give the layers that hold them and those that use them again as TiedLayerSpec");
+    }
   } else {
     if (plan.recompute_any()) {
       config["activation_checkpointing"] = {{"partition_activations", false}, {"cpu_checkpointing", false}};

@@ -134,7 +134,7 @@ std::string module_path(const std::string& layer) {
   return path;
 }
 
-ModulePaths module_paths(const FrameworkPlan& plan, const std::string& layers) {
+ModulePaths module_paths(const FrameworkPlan& plan, const std::string& layers, ModuleNames names) {
   ModulePaths paths;
   if (!layers.empty() && plan.stacks.size() != 1) {
     paths.why = {"--layers for a model of " + (plan.stacks.empty()
@@ -150,6 +150,7 @@ ModulePaths module_paths(const FrameworkPlan& plan, const std::string& layers) {
       const bool of_stack = !layers.empty() && place_in_stack(module, plan.stacks.front()) >= 0;
       std::string path = of_stack ? layers : module_path(module);
       if (of_stack) path.replace(path.find("{i}"), 3, std::to_string(number++));
+      if (path.empty() && names == ModuleNames::kAny) path = module;
       if (path.empty()) {
         const bool numbered = plan.stacks.size() == 1 && place_in_stack(module, plan.stacks.front()) >= 0;
         paths.why = {"\"" + printable(module) + "\", which is no module's path",

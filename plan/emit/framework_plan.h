@@ -75,7 +75,11 @@ struct ModulePaths {
   std::vector<std::vector<std::string>> stages;  // [S]
   Inexpressible why;
 };
-ModulePaths module_paths(const FrameworkPlan& plan, const std::string& layers);
+enum class ModuleNames {
+  kPaths,  // paths of PyTorch alone
+  kAny     // what is no path stands as the model has it
+};
+ModulePaths module_paths(const FrameworkPlan& plan, const std::string& layers, ModuleNames names = ModuleNames::kPaths);
 
 // The model's own name of a module as a path of PyTorch: "h/5" -> "h.5"; empty: it can be none.
 std::string module_path(const std::string& layer);

@@ -462,6 +462,9 @@ std::optional<ReadWords> read_words(std::string_view text) {
   if (first == std::string_view::npos) return std::nullopt;
   text.remove_prefix(first);
   if (text.front() == '{') return read_deepspeed(text);
+  if (text.find("\nimport ") != std::string_view::npos) {
+    refuse_words("a script of Python is not read", "give the plan that it was made of: --plan FILE");
+  }
   if (text.find("module_fqns_per_model_part =") != std::string_view::npos ||
       (text.front() == '[' && text.find("_parallel_degree") != std::string_view::npos)) {
     return read_torchtitan(toml_words(text));

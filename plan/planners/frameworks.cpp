@@ -154,7 +154,8 @@ std::vector<Framework> make_rows() {
       // - schedules: deepspeed.runtime.pipe.schedule.TrainSchedule is 1F1B, of one chunk.
       // - mesh: PipeModelDataParallelTopology is a box.
       // - layers: PipelineModule takes a list of LayerSpec; with one entry (a Sequential of layers) for each stage and
-      //   partition_method "uniform" they stand where one wants them.
+      //   partition_method "uniform" they stand where one wants them. (What is emitted is a subclass instead, so that
+      //   layers are recomputed one by one and tied ones are seen.)
       // - ZeRO: zero_optimization.stage. PipelineEngine refuses 2 and 3 ("ZeRO-2 and ZeRO-3 are incompatible with
       //   pipeline parallelism"); AutoTP's training documents 0 to 2.
       // - recomputation: activation_checkpoint_interval of the PipelineModule.

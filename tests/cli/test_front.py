@@ -37,7 +37,7 @@ class Front(ProgramTest):
 
     def test_unknown_commands(self):
         self.assert_fails(run("automap", "inferr"), 2, "unknown command inferr", "did you mean infer?")
-        self.assert_fails(run("automap", "xyzzy"), 2, "profile, infer, search, compare, inspect")
+        self.assert_fails(run("automap", "xyzzy"), 2, "profile, infer, search, emit, compare, inspect")
         self.assert_fails(run("automap", "--frob"), 2, "unknown option --frob")
         self.assert_fails(run("automap"), 2, "missing command")
         self.assert_fails(run("automap", ""), 2, "missing command")

@@ -8,13 +8,17 @@ from pathlib import Path
 from programs import BIN, SOURCE, ProgramTest, run
 
 ROOMS = ["common", "infer", "compare", "search", "plan", "inspect", "profile", "datagen", "train", "models", "front"]
-PROGRAMS = ["automap-profile", "automap-infer", "automap-search", "automap-compare", "automap-inspect", "automap-datagen", "automap-train"]
+PROGRAMS = ["automap-profile", "automap-infer", "automap-search", "automap-compare", "automap-inspect", "automap-datagen", "automap-train", "automap-emit"]
 SEARCH_COMMANDS = ["opp", "adp", "apply", "propagate", "explain", "placement", "soap", "heuristics"]
 SCRIPTS = {"automap-apply-plan": "apply_plan.py", "automap-emit-sdy": "emit_sdy.py"}
 # Named like programs, and are none: CMake's package, names of files.
 OTHER_NAMES = {"automap-config", "automap-targets", "automap-output", "automap-cli", "automap-plan"}
-# Options of XLA and TensorBoard that messages and documents name.
-FOREIGN = re.compile(r"--(xla_\w+|use_spmd_partitioning|num_partitions|logdir)\b")
+# Options of XLA, TensorBoard, and of the frameworks and launchers that automap-emit writes for.
+FOREIGN = re.compile(r"--(xla_\w+|use_spmd_partitioning|num_partitions|logdir|nnodes|nproc-per-node|rdzv-\w+|num-layers"
+                     r"|deepspeed(_config)?|num_nodes|num_gpus|(job|parallelism|training|activation_checkpoint)\.\w*"
+                     r"|(tensor|pipeline)-model-parallel-\w+|(micro|global)-batch-size|sequence-parallel|overlap-grad-reduce"
+                     r"|use-(distributed-optimizer|megatron-fsdp)|data-parallel-sharding-strategy|recompute-\w+|ckpt-format"
+                     r"|no-gradient-accumulation-fusion)(?![\w-])")
 LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 OPTION = re.compile(r"(?<![\w-])--([a-z][a-z0-9_-]*[a-z0-9])")
 # Also other scripts, whose options are theirs.

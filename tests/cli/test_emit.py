@@ -1,0 +1,233 @@
+"""automap-emit: a plan as what frameworks take, read back as the same plan; what cannot be run is said, and nothing is written."""
+
+import ast
+import json
+import os
+import subprocess
+import tomllib
+import unittest
+
+from programs import FIXTURES, NO_JAX, ProgramTest, python_with_jax, run
+
+GPT2 = FIXTURES / "gpt2.hlo.gz"
+T5 = FIXTURES / "t5_6_6.hlo.gz"
+SCAN = FIXTURES / "transformer_scan.hlo.gz"
+FRAMEWORKS = ["jax", "maxtext", "torch", "torchtitan", "megatron", "deepspeed"]
+JAX = python_with_jax()
+
+
+def what(plan):
+    """What a plan is and takes."""
+    parts = [(part["first_instruction"], part["last_instruction"]) for part in plan["parts"]]
+    groups = [(group["devices"], group["replicas"], group["width"], group["zero"], group["recompute"]) for group in plan["groups"]]
+    return (parts, groups, plan["micro_batches"], plan["micro_batch_samples"], plan["schedule"]["name"], plan["gradient_sync"],
+            plan["step_ms"], plan["simulated_step_ms"])
+
+
+class Emit(ProgramTest):
+    def plan(self, model, cluster, batch, framework, *options):
+        path = self.folder / f"{framework}.json"
+        done = run("automap-infer", model, "--cluster", cluster, "--batch", batch, "--for", framework, "--explore", "off", *options,
+                   "-o", path, "-q")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return path, json.loads(path.read_text())
+
+    def emit(self, path, framework, *options):
+        """The main file's text, and what --json says."""
+        out = self.folder / f"{framework}.out"
+        done = run("automap-emit", path, "--to", framework, "-o", out, "--json", *options)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return out.read_text(), json.loads(done.stdout)
+
+    def test_what_is_written_is_the_same_plan_when_it_is_read(self):
+        cases = [(GPT2, "config-c", 256, "megatron", "--stages", "4"), (GPT2, "h100-2x8", 256, "megatron"),
+                 (GPT2, "h100-2x8", 256, "megatron", "--zero", "3", "--stages", "1"),
+                 (GPT2, "a100-2x8", 64, "megatron", "--stages", "2", "--max-width", "2", "--recompute", "layer"),
+                 (SCAN, "a100-2x8", 64, "megatron", "--stages", "2"),
+                 (GPT2, "h100-2x8", 256, "torchtitan", "--stages", "2"), (GPT2, "h100-2x8", 256, "torchtitan"),
+                 (GPT2, "h100-2x8", 256, "maxtext"), (SCAN, "a100-2x8", 64, "maxtext", "--stages", "2"),
+                 (GPT2, "h100-2x8", 256, "deepspeed", "--stages", "1", "--zero", "3")]
+        for model, cluster, batch, framework, *options in cases:
+            with self.subTest(framework=framework, options=options):
+                path, plan = self.plan(model, cluster, batch, framework, *options)
+                text, _ = self.emit(path, framework)
+                done = run("automap-infer", model, "--cluster", cluster, "--layout", text, "--json")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                read = json.loads(done.stdout)
+                self.assertEqual(what(read), what(plan))
+                # The plan itself says so, too, and so does the reading.
+                self.assertEqual(read["to_type"], plan["to_type"])
+
+    def test_a_wide_plan_is_read_back(self):
+        layout = "dp=2,pp=2,tp=4,micro-batch-size=2,schedule=1f1b,layers=7+5,recompute=layer"
+        path = self.folder / "wide.json"
+        given = (GPT2, "--cluster", "a100-2x8", "--batch", "64")
+        self.assertEqual(run("automap-infer", *given, "--layout", layout, "-o", path, "-q").returncode, 0)
+        text, said = self.emit(path, "megatron")
+        self.assertEqual(said["arguments"][:6], ["--tensor-model-parallel-size", "4", "--sequence-parallel",
+                                                 "--pipeline-model-parallel-size", "2", "--pipeline-model-parallel-layout"])
+        self.assertEqual(said["arguments"][6], "Ettttttt|tttttL")
+        self.assertEqual(said["launch"][:5], ["torchrun", "--nnodes", "2", "--nproc-per-node", "8"])
+        plan = json.loads(path.read_text())
+        self.assertEqual(plan["layer_split"]["layers_per_stage"], {"h": [7, 5]})
+        for words in (text, " ".join([*said["launch"], text])):
+            done = run("automap-infer", GPT2, "--cluster", "a100-2x8", "--layout", words, "--json")
+            self.assertEqual(what(json.loads(done.stdout)), what(plan), done.stderr)
+        # Without --sequence-parallel it is another step.
+        done = run("automap-infer", GPT2, "--cluster", "a100-2x8", "--layout", text.replace("--sequence-parallel\n", ""), "--json")
+        self.assertNotEqual(json.loads(done.stdout)["step_ms"], plan["step_ms"], done.stderr)
+
+    def test_files_are_what_their_readers_take(self):
+        path, plan = self.plan(GPT2, "h100-2x8", 256, "torchtitan", "--stages", "4")
+        text, _ = self.emit(path, "torchtitan", "--layers", "it's \"x\".{i}")
+        modules = tomllib.loads(text)["parallelism"]["module_fqns_per_model_part"]
+        counts = plan["layer_split"]["layers_per_stage"]["h"]
+        self.assertEqual([sum("x" in name for name in part) for part in modules], counts)
+        self.assertEqual([name for part in modules for name in part if "x" in name], [f"it's \"x\".{i}" for i in range(12)])
+        text, _ = self.emit(path, "torch")
+        names = {node.targets[0].id: ast.literal_eval(node.value) for node in ast.parse(text).body
+                 if isinstance(node, ast.Assign) and node.targets[0].id in ("MODULES", "SPLIT_BEFORE", "ZERO")}
+        self.assertEqual(names["SPLIT_BEFORE"], plan["layer_split"]["split_spec"])
+        self.assertEqual([part[0] for part in names["MODULES"][1:]], plan["layer_split"]["split_spec"])
+
+        path, plan = self.plan(GPT2, "config-c", 256, "deepspeed", "--stages", "2")
+        text, said = self.emit(path, "deepspeed", "--layers", "a\"'\\{i}")
+        config = json.loads(text)
+        self.assertEqual(config["train_batch_size"], 256)
+        self.assertEqual(config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"] * 16, 256)
+        stages = ast.parse((self.folder / "deepspeed.out.stages.py").read_text())
+        lists = next(ast.literal_eval(node.value) for node in stages.body
+                     if isinstance(node, ast.Assign) and node.targets[0].id == "STAGES")
+        self.assertEqual([name for part in lists for name in part if "'" in name], [f"a\"'\\{i}" for i in range(12)])
+        # A shell takes the words of the file as they are.
+        path, _ = self.plan(GPT2, "config-c", 256, "megatron", "--stages", "4")
+        text, said = self.emit(path, "megatron")
+        for shell in ("printf '%s\\n' $(cat megatron.out)", "eval \"printf '%s\\n' $(cat megatron.out | tr '\\n' ' ' | sed 's/|/\\\\|/g')\""):
+            done = subprocess.run(["sh", "-c", shell], cwd=self.folder, capture_output=True, text=True)
+            self.assertEqual(done.stdout.split("\n")[:-1], said["arguments"])
+
+    def test_the_model_says_the_same_as_the_file(self):
+        path, plan = self.plan(GPT2, "config-c", 256, "megatron", "--stages", "4")
+        alone, _ = self.emit(path, "megatron")
+        self.assertEqual(self.emit(path, "megatron", "--model", GPT2)[0], alone)
+        # An older file says nothing of layers.
+        for key in ("stage_layers", "stage_modules"):
+            del plan["layer_split"][key]
+        old = self.put("old.json", json.dumps(plan))
+        self.assert_refused("does not say which layers", old, "--to", "megatron", hint="--model")
+        self.assertEqual(self.emit(old, "megatron", "--model", GPT2)[0], alone)
+        self.assertIn("is a plan for a model of", run("automap-emit", path, "--to", "megatron", "--model", T5).stderr)
+
+    def assert_refused(self, why, *arguments, hint="", code=2):
+        out = self.folder / "refused"
+        done = run("automap-emit", *arguments, "-o", out)
+        self.assert_fails(done, code, why, hint)
+        self.assertEqual([path.name for path in self.folder.glob("refused*")], [])
+
+    def test_what_a_framework_cannot_run_is_said_and_nothing_is_written(self):
+        path = self.folder / "free.json"
+        free = ("automap-infer", GPT2, "--cluster", "config-c", "--batch", "256", "--stages", "3", "--explore", "off")
+        self.assertEqual(run(*free, "-o", path, "-q").returncode, 0)
+        for framework in FRAMEWORKS:
+            self.assert_refused(f"{framework} cannot run stages of different numbers of devices; nothing was written", path, "--to", framework,
+                                hint=f"--for {framework} plans what it can run; --model MODULE finds the nearest")
+        for framework in ("megatron", "maxtext"):
+            out = self.folder / "refused"
+            done = run("automap-emit", path, "--to", framework, "--model", GPT2, "-o", out)
+            self.assert_fails(done, 2, "stages of different numbers", "the nearest that it can run has ", f"--for {framework}", " -o FILE")
+            self.assertFalse(out.exists())
+            # What it says to type is the plan that it tells of.
+            command = done.stderr.split("): ")[1].split(" -o FILE")[0].split()
+            told = json.loads(run(*command, "--json").stdout)
+            self.assertEqual(told["to_type"]["cannot"], None)
+            self.assertIn(f"has {len(told['parts'])} stage", done.stderr)
+        # Of two stacks of layers.
+        path, _ = self.plan(T5, "h100-2x8", 64, "megatron", "--stages", "2")
+        self.assert_refused("several stacks of layers", path, "--to", "megatron", hint="--stages 1")
+        self.assert_refused("ZeRO", path, "--to", "torch")
+
+    def test_bad_input(self):
+        path, plan = self.plan(GPT2, "config-c", 256, "megatron", "--stages", "2")
+        self.assert_refused("found 'megatrn'", path, "--to", "megatrn", hint="megatron")
+        for layers in ("h", "{i}.{i}", "h.{j}"):
+            self.assert_refused("a name with {i} once", path, "--to", "megatron", "--layers", layers)
+        self.assert_refused("is a plan for 32", path, "--to", "megatron", "--cluster", "h100-1x8")
+        self.assert_refused("", self.put("no.json", "{}"), "--to", "megatron", code=3)
+        self.assert_refused("missing.json", self.folder / "missing.json", "--to", "megatron", code=3)
+        for key, value, why in (("stage_layers", [["h/0"]], "1 lists, expected 2"), ("stage_modules", ["h", "x"], "stage_modules[0]")):
+            bad = json.loads(json.dumps(plan))
+            bad["layer_split"][key] = value
+            self.assert_refused(why, self.put("bad.json", json.dumps(bad)), "--to", "megatron", code=3)
+        bad = json.loads(json.dumps(plan))
+        bad["partition"] = {"partition": {"w": "x"}}
+        self.assert_refused("partition", self.put("bad.json", json.dumps(bad)), "--to", "megatron", code=3)
+        # The second file's place is taken: neither is written.
+        path, _ = self.plan(GPT2, "config-c", 256, "deepspeed", "--stages", "2")
+        (self.folder / "two.stages.py").mkdir()
+        done = run("automap-emit", path, "--to", "deepspeed", "-o", self.folder / "two")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertFalse((self.folder / "two").exists())
+        self.assert_fails(run("automap-emit", path, "--to", "deepspeed"), 2, "several files", "-o FILE")
+
+    def test_reports_end_with_what_to_type(self):
+        # Of a module that JAX made, in MaxText's words, as far as it can run the plan.
+        plain = ("automap-infer", GPT2, "--cluster", "h100-2x8", "--batch", "256", "--explore", "off")
+        report = run(*plain, "--stages", "1", "--zero", "3").stdout
+        self.assertIn("\nTo type for maxtext\n  python3 -m MaxText.train src/MaxText/configs/base.yml dcn_data_parallelism=", report)
+        report = run(*plain, "--stages", "2", "--schedule", "1f1b").stdout
+        self.assertTrue(report.rstrip().split("\n")[-1].startswith("To type      nothing: maxtext cannot run "), report)
+        report = run(*plain, "--for", "megatron").stdout
+        self.assertIn("\nTo type for megatron\n  torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --", report)
+        # A profile tells of no framework.
+        profile = self.put("p.csv", "c_ms,a_bytes,w_bytes,stash_bytes\n" + "1,1e6,1e6,1e6\n" * 8)
+        self.assertNotIn("To type", run("automap-infer", profile, "--cluster", "config-c").stdout)
+
+    def test_layouts_of_uneven_stages(self):
+        given = ("automap-infer", GPT2, "--cluster", "config-c", "--batch", "64", "--layout")
+        plan = json.loads(run(*given, "dp=2,pp=3,micro-batch-size=1,layers=6+6+0", "--json").stdout)
+        self.assertEqual(plan["layer_split"]["layers_per_stage"], {"h": [6, 6, 0]})
+        # All that the cluster has devices for.
+        plan = json.loads(run(*given, "dp=auto,pp=2,micro-batch-size=1", "--json").stdout)
+        self.assertEqual([group["replicas"] for group in plan["groups"]], [16, 16])
+        for layers, why in (("6+5", "11 together, the model has 12"), ("12", "1 numbers for pp=2"), ("a+b", "layers is 'a'"),
+                            ("+12", "layers is ''")):
+            self.assert_fails(run(*given, f"dp=2,pp=2,micro-batch-size=1,layers={layers}"), 2, why)
+        self.assert_fails(run(*given, "dp=2,pp=4,micro-batch-size=1,layers=6+6+0+0"), 2, "leaves nothing for stage")
+        self.assert_fails(run("automap-infer", T5, "--cluster", "config-c", "--layout", "dp=2,pp=2,micro-batch-size=1,layers=6+6"), 2,
+                          "one stack")
+
+    @unittest.skipUnless(JAX, NO_JAX)
+    def test_jax_takes_the_specs(self):
+        layout = "dp=2,pp=1,tp=2,micro-batch-size=4,zero=3,recompute=layer"
+        path = self.folder / "plan.json"
+        done = run("automap-infer", GPT2, "--cluster", "h100-1x8", "--batch", "32", "--for", "jax", "--layout", layout, "-o", path, "-q")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        text, _ = self.emit(path, "jax")
+        (self.folder / "plan.py").write_text(text)
+        split = {name: dim for name, dim in json.loads(path.read_text())["partition"]["partition"].items() if dim >= 0}
+        self.assertGreater(len(split), 20)
+        (self.folder / "use.py").write_text(f"SPLIT = {split!r}\n" + """
+import jax, jax.numpy as jnp, plan
+from jax.sharding import NamedSharding, PartitionSpec as P
+on = plan.mesh()
+assert dict(on.shape) == {"stage": 1, "data": 2, "model": 2}, on.shape
+tree = {"h": [{"attn": {"c_attn": {"kernel": jnp.ones((768, 2304)), "bias": jnp.ones((2304,))}}}], "odd": jnp.ones((3, 5))}
+specs = plan.specs(tree)
+assert specs["odd"] == P(None, None), specs
+for name, dim in SPLIT.items():
+    shape, other = (4, 8), 1 - dim
+    assert plan.spec(name, shape)[dim] == "model" and plan.spec(name, shape)[other] == "data", name
+    dotted = name.replace("']['", ".").replace("'][", "[").replace("['", ".").replace("']", "").replace("]['", "].")
+    assert plan.spec(dotted, (12, *shape), stacked=True) == P("stage", *plan.spec(name, shape)), (dotted, name)
+sharded = jax.device_put(tree, plan.shardings(specs, on))
+step = jax.jit(lambda t, x: plan.between(plan.layer(lambda v: v @ t["h"][0]["attn"]["c_attn"]["kernel"])(x), on).sum())
+x = jax.device_put(jnp.ones((8, 4, 768)), NamedSharding(on, plan.BATCH))
+assert float(step(sharded, x)) == 8 * 4 * 768 * 2304
+""")
+        env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
+        done = subprocess.run([JAX, "-B", "use.py"], cwd=self.folder, env=env, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

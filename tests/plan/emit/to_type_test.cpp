@@ -1,0 +1,363 @@
+// What every framework is told of a few plans, against files that people have read: tests/data/emit/FRAMEWORK.txt.
+// AUTOMAP_WRITE_GOLDEN=1 writes them again.
+#include "plan/emit/to_type.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+
+#include "common/base/error.h"
+#include "common/base/files.h"
+#include "common/base/json.h"
+#include "plan/emit/quote.h"
+#include "plan/emit/read_words.h"
+
+namespace automap::emit {
+namespace {
+
+using pipeline::Schedule;
+using ::testing::HasSubstr;
+
+// `counts` layers of one stack in each stage, with `front` in front of them and `behind` behind.
+FrameworkPlan stacked(const std::vector<int>& counts, const std::string& stack, const std::vector<std::string>& front,
+                      const std::vector<std::string>& behind) {
+  FrameworkPlan plan;
+  plan.model = "a model";
+  plan.stages = static_cast<int>(counts.size());
+  plan.recompute.assign(counts.size(), false);
+  plan.overlap = true;
+  if (counts.size() == 1) return plan;
+  plan.stacks = {stack};
+  int number = 0;
+  for (const int count : counts) {
+    FrameworkStage& stage = plan.parts.emplace_back();
+    if (plan.parts.size() == 1) stage.layers = front;
+    for (int i = 0; i < count; ++i) stage.layers.push_back(stack + "/" + std::to_string(number++));
+    if (plan.parts.size() == counts.size()) stage.layers.insert(stage.layers.end(), behind.begin(), behind.end());
+    stage.modules = stage.layers;
+  }
+  return plan;
+}
+
+FrameworkPlan gpt(const std::vector<int>& counts) {
+  FrameworkPlan plan = stacked(counts, "h", {"wte", "wpe"}, {"ln_f", "lm_head"});
+  // What is computed and holds nothing is no module.
+  if (!plan.parts.empty()) plan.parts.back().layers.push_back("loss");
+  return plan;
+}
+
+FrameworkPlan llama(const std::vector<int>& counts) {
+  return stacked(counts, "layers", {"tok_embeddings"}, {"norm", "output"});
+}
+
+struct NamedPlan {
+  const char* name;
+  FrameworkPlan plan;
+};
+
+std::vector<NamedPlan> plans() {
+  std::vector<NamedPlan> all;
+  const auto add = [&](const char* name, FrameworkPlan plan) -> FrameworkPlan& {
+    all.push_back({name, std::move(plan)});
+    return all.back().plan;
+  };
+  FrameworkPlan* plan = &add("data parallel on one server", gpt({1}));
+  plan->replicas = 8, plan->samples = 4, plan->micro_batches = 2, plan->servers = {8};
+
+  plan = &add("ZeRO 3 with recomputation on 4 servers", llama({1}));
+  plan->replicas = 32, plan->samples = 2, plan->zero = 3, plan->recompute = {true}, plan->servers = {8, 8, 8, 8};
+
+  plan = &add("ZeRO 2 and replicas of 4 devices, split along the sequence", llama({1}));
+  plan->replicas = 4, plan->width = 4, plan->samples = 8, plan->zero = 2, plan->sequence_parallel = true;
+  plan->servers = {8, 8}, plan->split = {{"params['layers'][0]['attention']['wq']", 1}};
+
+  plan = &add("uneven 1F1B of 32 layers on 2 servers, replicas of 4 devices", llama({17, 15}));
+  plan->replicas = 2, plan->width = 4, plan->samples = 1, plan->micro_batches = 32, plan->servers = {8, 8};
+  plan->sequence_parallel = true, plan->recompute = {true, true};
+
+  plan = &add("1F1B with ZeRO 1 in even stages", gpt({3, 3, 3, 3}));
+  plan->replicas = 2, plan->samples = 4, plan->micro_batches = 8, plan->zero = 1, plan->servers = {8};
+  plan->shares_variables = true;
+
+  plan = &add("1F1B in uneven stages of one device, the last without layers", gpt({4, 4, 4, 0}));
+  plan->samples = 2, plan->micro_batches = 8, plan->servers = {4};
+
+  plan = &add("GPipe in even stages with ZeRO 3 on 2 servers", llama({8, 8, 8, 8}));
+  plan->replicas = 4, plan->samples = 2, plan->micro_batches = 8, plan->zero = 3, plan->servers = {8, 8};
+  plan->schedule = Schedule::kGpipe;
+
+  plan = &add("GPipe in even stages of one device, of which half a server is one", gpt({6, 6}));
+  plan->samples = 3, plan->micro_batches = 6, plan->servers = {2}, plan->schedule = Schedule::kGpipe;
+  plan->recompute = {true, true};
+
+  plan = &add("1F1B with ZeRO 2 and recomputation in some stages", llama({5, 4, 3}));
+  plan->replicas = 2, plan->samples = 1, plan->micro_batches = 6, plan->zero = 2, plan->servers = {6};
+  plan->recompute = {true, false, false};
+
+  plan = &add("stages of 3 devices on servers of 8 and 4", gpt({6, 4, 2, 0}));
+  plan->replicas = 3, plan->samples = 1, plan->micro_batches = 8, plan->servers = {8, 4};
+
+  plan = &add("names that mean something to shells, TOML, JSON and Python",
+              stacked({2, 2}, "blocks", {"it's; rm -rf $HOME", "a\"b\\c\n"}, {"head"}));
+  plan->samples = 1, plan->micro_batches = 4, plan->servers = {2};
+  return all;
+}
+
+// The plan as its file says it, and what stands at its cuts.
+struct Written {
+  pipeline::PlanDocument document;
+  pipeline::LayerSplit layers;
+  machine::Cluster cluster;
+};
+
+Written written(const FrameworkPlan& plan) {
+  Written out;
+  pipeline::PlanDocument& document = out.document;
+  document.model = plan.model;
+  document.replicas = "whole";
+  document.gradient_sync = plan.overlap ? "overlap" : "after";
+  document.plan.schedule = plan.schedule;
+  document.micro_batches = plan.micro_batches;
+  document.micro_batch_samples = static_cast<double>(plan.samples * plan.replicas);
+  document.num_devices = plan.devices();
+  for (int s = 0; s < plan.stages; ++s) {
+    pipeline::PlanStage stage;
+    stage.replicas = plan.replicas;
+    stage.width = plan.width;
+    stage.devices = plan.replicas * plan.width;
+    stage.variant = {plan.zero, plan.recompute[static_cast<std::size_t>(s)]};
+    stage.in_flight = plan.stages - s;
+    stage.shared_gradients_ms = plan.shares_variables && (s == 0 || s + 1 == plan.stages) ? 1 : 0;
+    document.stages.push_back(stage);
+    if (s > 0) {
+      document.plan.cuts.push_back(s);
+      document.plan.device_cuts.push_back(s * stage.devices);
+    }
+  }
+  if (!plan.split.empty()) {
+    Json dims = Json::object();
+    for (const auto& [name, dim] : plan.split) dims[name] = dim;
+    document.partitions.push_back(Json{{"partition", dims}, {"shards", plan.width}}.dump());
+  }
+  for (const FrameworkStage& stage : plan.parts) {
+    out.layers.stage_layers.push_back(stage.layers);
+    out.layers.stage_modules.push_back(stage.modules);
+    for (const std::string& stack : plan.stacks) {
+      const auto of_stack = std::count_if(stage.layers.begin(), stage.layers.end(), [&](const std::string& layer) {
+        return layer.compare(0, stack.size() + 1, stack + "/") == 0;
+      });
+      out.layers.layers_per_stage[stack].push_back(static_cast<int>(of_stack));
+    }
+  }
+  for (const int devices : plan.servers) {
+    machine::ServerGroup server;
+    server.devices = devices;
+    out.cluster.servers.push_back(server);
+  }
+  return out;
+}
+
+// By the frameworks' table first, as automap-emit does it.
+Emitted emitted(const FrameworkPlan& plan, const planners::Framework& framework, const std::string& layers = "") {
+  const Written made = written(plan);
+  PlanFacts facts;
+  if (plan.stages > 1) facts.layers = &made.layers;
+  facts.cluster = &made.cluster;
+  facts.sequence_parallel = plan.sequence_parallel;
+  FrameworkPlan again;
+  Emitted out;
+  out.cannot = framework_plan(framework, made.document, facts, &again);
+  return out.cannot.what.empty() ? emit_for(again, {layers}) : out;
+}
+
+std::string told(const NamedPlan& one, const planners::Framework& framework, const std::string& layers) {
+  const Emitted out = emitted(one.plan, framework, layers);
+  std::string text = std::string("=== ") + one.name + (layers.empty() ? "" : ", layers " + layers) + "\n";
+  if (!out.cannot.what.empty()) {
+    return text + "cannot run " + out.cannot.what + "\n  " + out.cannot.hint + "\n";
+  }
+  text += "$ " + shell_line(out.launch) + " " + shell_line(out.arguments) + "\n";
+  for (const std::string& missing : out.missing) text += "and: " + missing + "\n";
+  for (const EmittedFile& file : out.files) text += "--- FILE" + file.suffix + "\n" + file.text;
+  return text;
+}
+
+TEST(ToType, EveryFrameworkIsToldAsPeopleHaveRead) {
+  const bool write = std::getenv("AUTOMAP_WRITE_GOLDEN") != nullptr;
+  for (const planners::Framework& framework : planners::all_frameworks()) {
+    if (!emits(framework)) continue;
+    std::string all;
+    for (const NamedPlan& one : plans()) all += told(one, framework, "");
+    all += told(plans()[4], framework, "model.layers.{i}");
+    const std::string path = std::string(AUTOMAP_SOURCE_DIR) + "/tests/data/emit/" + framework.name + ".txt";
+    if (write) std::ofstream(path) << all;
+    EXPECT_EQ(all, read_file(path)) << framework.name;
+  }
+}
+
+TEST(ToType, EveryFrameworkButAnyHasAnEmitter) {
+  for (const planners::Framework& framework : planners::all_frameworks()) {
+    EXPECT_EQ(emits(framework), limits_plans(framework)) << framework.name;
+  }
+}
+
+// What was written says the same when it is read.
+TEST(ToType, WhatIsWrittenIsReadBack) {
+  int read = 0;
+  for (const char* name : {"megatron", "torchtitan", "maxtext", "deepspeed"}) {
+    for (const NamedPlan& one : plans()) {
+      const FrameworkPlan& plan = one.plan;
+      // DeepSpeed's stages stand in the file of stages.
+      if (name == std::string("deepspeed") && plan.stages > 1) continue;
+      const Emitted out = emitted(plan, planners::find_framework(name));
+      if (!out.cannot.what.empty()) continue;
+      SCOPED_TRACE(std::string(name) + ": " + one.name);
+      ++read;
+      const auto words = read_words(out.files.front().text);
+      ASSERT_TRUE(words);
+      EXPECT_EQ(words->framework, name);
+      EXPECT_THAT(words->ignored, ::testing::IsEmpty());
+      EXPECT_EQ(words->batch, plan.batch());
+      EXPECT_THAT(words->layout, HasSubstr(",pp=" + std::to_string(plan.stages) + ",tp=" + std::to_string(plan.width)));
+      EXPECT_THAT(words->layout, HasSubstr(",micro-batch-size=" + std::to_string(plan.samples) + ","));
+      if (name != std::string("megatron")) {
+        EXPECT_THAT(words->layout, HasSubstr("dp=" + std::to_string(plan.replicas)));
+      }
+      EXPECT_THAT(words->layout, HasSubstr(plan.recompute_any() ? "recompute=layer" : "recompute=none"));
+      EXPECT_EQ(words->sequence_parallel.value_or(plan.sequence_parallel), plan.sequence_parallel);
+      // The same words on a command line.
+      std::vector<std::string> line = out.launch;
+      line.insert(line.end(), out.arguments.begin(), out.arguments.end());
+      const bool in_file_alone =
+          name == std::string("deepspeed") || (name == std::string("torchtitan") && plan.stages > 1);
+      if (in_file_alone) continue;
+      const auto typed = read_words(shell_line(line));
+      ASSERT_TRUE(typed);
+      const bool servers_alike = plan.servers.front() == plan.servers.back();
+      std::string wanted = words->layout;
+      if (name == std::string("megatron") && servers_alike) {
+        wanted.replace(wanted.find("dp=auto"), 7, "dp=" + std::to_string(plan.replicas));
+      }
+      EXPECT_EQ(typed->layout, wanted);
+      EXPECT_EQ(typed->batch, words->batch);
+    }
+  }
+  EXPECT_GE(read, 14);
+}
+
+std::string refused(const std::string& words) {
+  try {
+    read_words(words);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::kUsage) << words;
+    return e.what();
+  }
+  ADD_FAILURE() << "was read: " << words;
+  return "";
+}
+
+TEST(ReadWords, MegatronsLayoutsHaveItsGrammar) {
+  const auto layers = [](const std::string& layout, int stages) {
+    const auto words = read_words("--pipeline-model-parallel-size " + std::to_string(stages) +
+                                  " --pipeline-model-parallel-layout '" + layout + "'");
+    return words->layout.substr(words->layout.find("layers="));
+  };
+  EXPECT_EQ(layers("Ett|tttL", 2), "layers=2+3");
+  EXPECT_EQ(layers("E,t*3|(tt|)*2,t*2,L", 4), "layers=3+2+2+2");
+  EXPECT_EQ(layers("E|(t|)*3L", 5), "layers=0+1+1+1+0");
+  for (const auto& [layout, says] : std::vector<std::pair<std::string, std::string>>{{"tt|ttL", "E first"},
+                                                                                     {"Ett|tt", "L last"},
+                                                                                     {"Ett|tm|L", "further tokens"},
+                                                                                     {"Etx|tL", "found 'x'"},
+                                                                                     {"E(tt|L", "bracket"},
+                                                                                     {"Et*|L", "number behind *"},
+                                                                                     {"Et*5000|L", "number behind *"},
+                                                                                     {"Ett|tL|tL", "found 'L'"}}) {
+    EXPECT_THAT(refused("--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout " + layout),
+                HasSubstr(says));
+  }
+  EXPECT_THAT(refused("--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Et|t|t|tL'"),
+              HasSubstr("4 parts for 2 stages"));
+}
+
+TEST(ReadWords, WhatIsNotPlannedIsRefused) {
+  EXPECT_THAT(refused("--context-parallel-size 2 --micro-batch-size 1"), HasSubstr("context-parallel-size"));
+  EXPECT_THAT(refused("--num-layers-per-virtual-pipeline-stage 2"), HasSubstr("virtual"));
+  EXPECT_THAT(refused("--recompute-granularity selective"), HasSubstr("selective"));
+  EXPECT_THAT(refused("--micro-batch-size two"), HasSubstr("'two'"));
+  EXPECT_THAT(refused("torchrun --nproc-per-node 6 x.py --tensor-model-parallel-size 4"), HasSubstr("6 processes"));
+  EXPECT_THAT(refused("--micro-batch-size '2"), HasSubstr("quote"));
+  EXPECT_THAT(refused("ici_context_parallelism=2"), HasSubstr("context"));
+  EXPECT_THAT(refused("ici_data_parallelism=2 ici_fsdp_parallelism=2"), HasSubstr("data and fsdp"));
+  EXPECT_THAT(refused("ici_fsdp_parallelism=-1"), HasSubstr("-1"));
+  EXPECT_THAT(refused("ici_fsdp_parallelism=8 remat_policy=custom"), HasSubstr("custom"));
+  EXPECT_THAT(refused("{\"train_batch_size\": 7, \"train_micro_batch_size_per_gpu\": 2}"),
+              HasSubstr("train_batch_size"));
+  EXPECT_THAT(refused("{\"train_batch_size\": "), HasSubstr("no JSON"));
+  EXPECT_THAT(refused("[parallelism]\npipeline_parallel_degree = 2\n[activation_checkpoint]\nmode = \"none\"\n"),
+              HasSubstr("module_fqns_per_model_part is missing"));
+  EXPECT_THAT(refused("\"\"\"A plan.\"\"\"\nimport torch\n"), HasSubstr("Python"));
+  EXPECT_FALSE(read_words("dp=8,pp=4,micro-batch-size=2"));
+  EXPECT_FALSE(read_words(""));
+  EXPECT_THAT(read_words("--micro-batch-size 2 --hidden-size 4096")->ignored, ::testing::ElementsAre("--hidden-size"));
+}
+
+TEST(Quote, WordsComeThroughAShellAndToml) {
+  EXPECT_EQ(shell_line({"a-b=c", "", "it's", "$x", "E|L"}), "a-b=c '' 'it'\\''s' '$x' 'E|L'");
+  EXPECT_EQ(toml_literal("a\"b\\c\n\x7f"), "\"a\\\"b\\\\c\\n\\u007f\"");
+}
+
+// A document of so many stages of one replica of one device; `layers` lie at its cuts.
+TEST(FrameworkPlan, WhatTheTableLacksIsSaidFirst) {
+  pipeline::PlanDocument document;
+  document.plan.schedule = Schedule::kAdaptive;
+  document.plan.cuts = {1};
+  document.plan.device_cuts = {1};
+  document.num_devices = 2;
+  document.micro_batches = 4;
+  document.micro_batch_samples = 2;
+  document.replicas = "whole";
+  for (int s = 0; s < 2; ++s) {
+    pipeline::PlanStage stage;
+    stage.replicas = 1;
+    stage.in_flight = 2 - s;
+    document.stages.push_back(stage);
+  }
+  FrameworkPlan plan;
+  const planners::Framework& megatron = planners::find_framework("megatron");
+  EXPECT_EQ(framework_plan(megatron, document, {}, &plan).what, "the schedule adaptive");
+  document.plan.schedule = Schedule::k1f1b;
+  EXPECT_EQ(framework_plan(megatron, document, {}, &plan).what, "cuts inside a layer");
+  pipeline::LayerSplit split;
+  PlanFacts facts;
+  facts.layers = &split;
+  EXPECT_THAT(framework_plan(megatron, document, facts, &plan).what, HasSubstr("does not say which layers"));
+  split.stage_layers = {{"e", "h/0"}, {"h/1", "n"}};
+  split.stage_modules = split.stage_layers;
+  split.layers_per_stage = {{"h", {1, 1}}};
+  EXPECT_EQ(framework_plan(megatron, document, facts, &plan).what, "");
+  EXPECT_EQ(plan.batch(), 8);
+  EXPECT_EQ(stack_counts(plan).counts, (std::vector<int>{1, 1}));
+  document.replicas = "fractional";
+  EXPECT_THAT(framework_plan(megatron, document, facts, &plan).what, HasSubstr("parts of samples"));
+  document.replicas = "whole";
+  document.stages[1].width = 2;
+  EXPECT_EQ(framework_plan(megatron, document, facts, &plan).what, "stages of different widths");
+}
+
+TEST(FrameworkPlan, CutsThatNoStackHasAreNamed) {
+  FrameworkPlan plan = gpt({6, 6});
+  EXPECT_EQ(stack_counts(plan).why, "");
+  std::swap(plan.parts[0].layers, plan.parts[1].layers);
+  plan.parts[1].layers = {"lm_head"};
+  plan.parts[0].layers.push_back("ln_f");
+  EXPECT_THAT(stack_counts(plan).why, HasSubstr("behind its last layer, at lm_head"));
+  plan.stacks = {"encoder", "decoder"};
+  EXPECT_THAT(stack_counts(plan).why, HasSubstr("several stacks"));
+}
+
+}  // namespace
+}  // namespace automap::emit
