@@ -161,7 +161,7 @@ Written written(const FrameworkPlan& plan) {
 }
 
 // By the frameworks' table first, as automap-emit does it.
-Emitted emitted(const FrameworkPlan& plan, const planners::Framework& framework, const std::string& layers = "") {
+Emitted emitted_for(const FrameworkPlan& plan, const planners::Framework& framework, const std::string& layers = "") {
   const Written made = written(plan);
   PlanFacts facts;
   if (plan.stages > 1) facts.layers = &made.layers;
@@ -174,7 +174,7 @@ Emitted emitted(const FrameworkPlan& plan, const planners::Framework& framework,
 }
 
 std::string told(const NamedPlan& one, const planners::Framework& framework, const std::string& layers) {
-  const Emitted out = emitted(one.plan, framework, layers);
+  const Emitted out = emitted_for(one.plan, framework, layers);
   std::string text = std::string("=== ") + one.name + (layers.empty() ? "" : ", layers " + layers) + "\n";
   if (!out.cannot.what.empty()) {
     return text + "cannot run " + out.cannot.what + "\n  " + out.cannot.hint + "\n";
@@ -212,7 +212,7 @@ TEST(ToType, WhatIsWrittenIsReadBack) {
       const FrameworkPlan& plan = one.plan;
       // DeepSpeed's stages stand in the file of stages.
       if (name == std::string("deepspeed") && plan.stages > 1) continue;
-      const Emitted out = emitted(plan, planners::find_framework(name));
+      const Emitted out = emitted_for(plan, planners::find_framework(name));
       if (!out.cannot.what.empty()) continue;
       SCOPED_TRACE(std::string(name) + ": " + one.name);
       ++read;

@@ -1,0 +1,135 @@
+"""What automap-emit writes, judged by the frameworks' own parsers and configuration classes (scripts/frameworks_python.sh fetches
+them; torch is not among them, so that nothing is run)."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "cli"))
+from programs import FIXTURES, SOURCE, ProgramTest, run  # noqa: E402
+
+PYTHON = os.environ.get("AUTOMAP_FRAMEWORKS_PYTHON")
+NO_FRAMEWORKS = "no parsers of frameworks; AUTOMAP_FRAMEWORKS_PYTHON=$(scripts/frameworks_python.sh) fetches them"
+GOLDEN = SOURCE / "tests" / "data" / "emit"
+GPT2 = FIXTURES / "gpt2.hlo.gz"
+
+
+def golden(framework):
+    """(name, {file suffix: text}, whole) of every plan that the framework can run."""
+    for entry in (GOLDEN / f"{framework}.txt").read_text().split("=== ")[1:]:
+        name, rest = entry.split("\n", 1)
+        files = dict(part.split("\n", 1) for part in re.split(r"(?m)^--- FILE", rest)[1:])
+        if files:
+            yield name, files, rest
+
+
+@unittest.skipUnless(PYTHON, NO_FRAMEWORKS)
+class Parsers(ProgramTest):
+    def judge(self, *arguments):
+        folder = Path(PYTHON).parent.parent / "frameworks"
+        judge = Path(__file__).resolve().parent / "judge.py"
+        done = subprocess.run([PYTHON, "-B", str(judge), str(folder), *map(str, arguments)], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout.strip().split("\n")[-1])
+
+    def test_megatrons_layouts(self):
+        seen = 0
+        for name, files, _ in golden("megatron"):
+            words = files[""].split()
+            if "--pipeline-model-parallel-layout" not in words:
+                continue
+            layout = words[words.index("--pipeline-model-parallel-layout") + 1]
+            counts = [part.count("t") for part in layout.split("|")]
+            with self.subTest(name):
+                self.assertEqual(self.judge("megatron", layout, len(counts), sum(counts)), counts)
+                seen += 1
+        self.assertGreaterEqual(seen, 3)
+        # It refuses what it should: another number of layers.
+        with self.assertRaises(AssertionError):
+            self.judge("megatron", "Ett|tL", 2, 4)
+
+    def test_megatrons_options_are_fields_of_its_classes(self):
+        fields = set(self.judge("megatron-fields"))
+        options = set()
+        for _, files, _ in golden("megatron"):
+            options |= {word[2:].replace("-", "_") for word in files[""].split() if word.startswith("--")}
+        # These are of Megatron-LM's scripts, which are not in the package.
+        options -= {"micro_batch_size", "global_batch_size", "ckpt_format", "no_gradient_accumulation_fusion"}
+        self.assertGreaterEqual(len(options), 9)
+        self.assertEqual(options - fields, set())
+
+    def test_torchtitans_tables(self):
+        seen = 0
+        for name, files, _ in golden("torchtitan"):
+            with self.subTest(name):
+                config = self.judge("torchtitan", self.put("plan.toml", files[""]))
+                parallel, training = config["parallelism"], config["training"]
+                for line in files[""].split("\n"):
+                    if line[:1].isalpha() and " = " in line and not line.endswith("["):
+                        key, value = line.split(" = ")
+                        found = {**training, **parallel, **config["activation_checkpoint"]}[key]
+                        self.assertEqual(str(found), value.strip('"'), key)
+                if parallel["pipeline_parallel_degree"] > 1:
+                    self.assertEqual(len(parallel["module_fqns_per_model_part"]), parallel["pipeline_parallel_degree"])
+                    self.assertEqual(training["local_batch_size"] % parallel["pipeline_parallel_microbatch_size"], 0)
+                seen += 1
+        self.assertGreaterEqual(seen, 4)
+        with self.assertRaises(AssertionError):
+            self.judge("torchtitan", self.put("bad.toml", "[parallelism]\ntensor_parallel_degre = 2\n"))
+
+    def test_deepspeeds_configuration(self):
+        seen = pipelines = 0
+        for name, files, _ in golden("deepspeed"):
+            with self.subTest(name):
+                wanted = json.loads(files[""])
+                per_replica = wanted["train_micro_batch_size_per_gpu"] * wanted["gradient_accumulation_steps"]
+                replicas = wanted["train_batch_size"] // per_replica
+                config = self.judge("deepspeed", self.put("ds.json", files[""]), replicas)
+                self.assertEqual((config["stage"], config["batch"], config["micro"], config["steps"]),
+                                 (wanted["zero_optimization"]["stage"], wanted["train_batch_size"],
+                                  wanted["train_micro_batch_size_per_gpu"], wanted["gradient_accumulation_steps"]))
+                self.assertEqual(config["tp"], wanted.get("tensor_parallel", {}).get("autotp_size", 0))
+                # A wrong number of replicas is none of it.
+                with self.assertRaises(AssertionError):
+                    self.judge("deepspeed", self.folder / "ds.json", replicas + 1)
+                seen += 1
+                if ".stages.py" not in files:
+                    continue
+                pipelines += 1
+                stages = self.put("stages.py", files[".stages.py"])
+                width = wanted.get("tensor_parallel", {}).get("autotp_size", 1)
+                ranks = wanted["pipeline"]["stages"] * replicas * width
+                of_ranks = self.judge("deepspeed-stages", stages, ranks)
+                lists = re.findall(r"(?m)^    (\[.*\]),$", files[".stages.py"])
+                self.assertEqual(of_ranks, [json.loads(lists[rank // (replicas * width)]) for rank in range(ranks)])
+        self.assertGreaterEqual(seen, 6)
+        self.assertGreaterEqual(pipelines, 3)
+
+    def test_plans_of_a_fixture(self):
+        for framework, batch, *options in (("megatron", 256, "--stages", "4"), ("torchtitan", 256, "--stages", "2"),
+                                           ("deepspeed", 256, "--stages", "2")):
+            with self.subTest(framework):
+                path, out = self.folder / "plan.json", self.folder / "out"
+                done = run("automap-infer", GPT2, "--cluster", "config-c", "--batch", batch, "--for", framework, "--explore", "off",
+                           *options, "-o", path, "-q")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual(run("automap-emit", path, "--to", framework, "-o", out).returncode, 0)
+                plan = json.loads(path.read_text())
+                counts = plan["layer_split"]["layers_per_stage"]["h"]
+                if framework == "megatron":
+                    words = out.read_text().split()
+                    layout = words[words.index("--pipeline-model-parallel-layout") + 1]
+                    self.assertEqual(self.judge("megatron", layout, len(counts), 12), counts)
+                elif framework == "torchtitan":
+                    parts = self.judge("torchtitan", out)["parallelism"]["module_fqns_per_model_part"]
+                    self.assertEqual([sum("layers." in name for name in part) for part in parts], counts)
+                else:
+                    self.assertEqual(self.judge("deepspeed", out, plan["groups"][0]["replicas"])["batch"], 256)
+
+
+if __name__ == "__main__":
+    unittest.main()
