@@ -6,7 +6,7 @@ import unittest
 
 from programs import BIN, FIXTURES, ProgramTest, environment, run
 
-PROGRAMS = ["automap", "automap-profile", "automap-infer", "automap-search", "automap-inspect", "automap-datagen"]
+PROGRAMS = ["automap", "automap-profile", "automap-infer", "automap-search", "automap-inspect", "automap-datagen", "automap-emit"]
 # What has a table of options: a program, or a command of one.
 TABLES = [(p,) for p in PROGRAMS if p not in ("automap", "automap-search")]
 TABLES += [("automap-search", command) for command in ("opp", "adp", "apply", "propagate", "explain", "soap", "heuristics")]

@@ -18,7 +18,7 @@ class HelpExamples(ProgramTest):
         (self.folder / "fixtures").symlink_to(SOURCE / "fixtures")
         for program in ("automap", "automap-profile", "automap-infer", "automap-search", "automap-search opp", "automap-search adp",
                         "automap-search apply", "automap-search propagate", "automap-search explain", "automap-search placement", "automap-search soap", "automap-search heuristics",
-                        "automap-compare", "automap-inspect", "automap-datagen"):
+                        "automap-compare", "automap-inspect", "automap-datagen", "automap-emit"):
             commands = self.examples(program)
             self.assertIn(len(commands), (3, 4), commands)
             for command in commands:

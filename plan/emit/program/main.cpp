@@ -43,10 +43,14 @@ std::vector<std::string> emitted_names() {
 }
 
 void declare(OptionTable& table, EmitProgramOptions& o) {
-  table.example("automap-emit plan.json --to megatron -o megatron.args",
-                "then: torchrun ... pretrain_gpt.py $(cat megatron.args) and the model's own arguments");
-  table.example("automap-emit plan.json --to torchtitan --layers 'layers.{i}' -o plan.toml",
-                "the tables of torchtitan, with the modules of each stage");
+  table.example("automap-infer fixtures/hlo/gpt2.hlo.gz --cluster a100-2x8 --batch 256 --for megatron -o plan.json",
+                "a plan that Megatron-LM can run");
+  table.example("automap-emit plan.json --to megatron | tee megatron.args",
+                "its arguments; then torchrun ... pretrain_gpt.py $(cat megatron.args)");
+  table.example("automap-emit plan.json --to deepspeed --layers 'layers.{i}' --json",
+                "the same plan for DeepSpeed, what is missing beside it");
+  table.example("automap-infer fixtures/hlo/gpt2.hlo.gz --cluster a100-2x8 --layout \"$(cat megatron.args)\"",
+                "what a step of such arguments takes");
   table
       .positional(&o.plan, "PLAN",
                   "a plan that automap-infer wrote (-o), best with --for the framework; - reads standard input")
@@ -54,6 +58,7 @@ void declare(OptionTable& table, EmitProgramOptions& o) {
       .required();
   table.add(&o.to, "to", "the framework whose words are written: docs/frameworks.md says what each can run")
       .choices(emitted_names())
+      .metavar("FRAMEWORK")
       .required();
   table
       .add(&o.output, "output",
