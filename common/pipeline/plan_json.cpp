@@ -680,6 +680,32 @@ std::string read_partition(const Json& json, const std::string& where) {
   return json.dump();
 }
 
+PlanCorner read_corner(const PlanObject& row, int num_instructions) {
+  PlanCorner corner;
+  corner.name = row.text("name");
+  corner.fits = row.flag("fits");
+  corner.why = row.text_or_empty("why");
+  if (!corner.fits) return corner;
+  corner.layout = row.text_or_empty("layout");
+  corner.stages = row.integer("stages", 1, kMany);
+  corner.width = row.integer("width", 1, machine::kMaxDevices);
+  corner.devices = row.integer("devices", 1, machine::kMaxDevices);
+  corner.micro_batches = row.integer("micro_batches", 1, kMany);
+  corner.micro_batch_samples = row.number("micro_batch_samples");
+  corner.step_ms = row.number("step_ms");
+  corner.simulated_step_ms = row.number("simulated_step_ms");
+  corner.memory_bytes = row.number_or_zero("memory_bytes");
+  corner.capacity_bytes = row.number_or_zero("capacity_bytes");
+  corner.samples_per_s = row.number_or_zero("samples_per_s");
+  corner.tflops = row.number_or_zero("tflops_per_device");
+  corner.peak_share = row.number_or_zero("share_of_peak");
+  corner.left_out = row.text_or_empty("left_out");
+  if (row.has("chunk_cuts")) corner.chunk_cuts = row.integers("chunk_cuts", 1, num_instructions - 1);
+  if (row.has("stage_devices")) corner.stage_devices = row.integers("stage_devices", 1, machine::kMaxDevices);
+  if (row.has("stage_widths")) corner.stage_widths = row.integers("stage_widths", 1, machine::kMaxDevices);
+  return corner;
+}
+
 // What need not be there.
 void read_extras(const PlanObject& reader, PlanDocument& document) {
   if (reader.has("limits")) document.limits = read_limits(reader);
@@ -692,6 +718,11 @@ void read_extras(const PlanObject& reader, PlanDocument& document) {
   if (reader.has("partitions")) {
     for (const Json& partition : reader.array("partitions")) {
       document.partitions.push_back(read_partition(partition, reader.where("partitions")));
+    }
+  }
+  if (reader.has("corners")) {
+    for (const Json& item : reader.array("corners")) {
+      document.corners.push_back(read_corner(PlanObject(item, reader.where("corners")), document.num_instructions));
     }
   }
   if (reader.has("online")) document.online = read_learning(PlanObject(reader.at("online"), reader.where("online")));

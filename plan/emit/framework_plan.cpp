@@ -27,6 +27,17 @@ std::vector<int> servers_used(const machine::Cluster& cluster, int devices) {
   return used;
 }
 
+Inexpressible take_layers(const pipeline::LayerSplit& layers, FrameworkPlan* plan) {
+  for (const auto& [stack, counts] : layers.layers_per_stage) plan->stacks.push_back(stack);
+  for (std::size_t s = 0; s < layers.stage_layers.size(); ++s) {
+    plan->parts.push_back({layers.stage_layers[s],
+                           s < layers.stage_modules.size() ? layers.stage_modules[s] : std::vector<std::string>()});
+  }
+  if (plan->parts.size() == static_cast<std::size_t>(plan->stages * plan->chunks)) return {};
+  return {"a plan whose file does not say which layers its stages hold",
+          "give the model, too (--model), or plan it again"};
+}
+
 // Of a layer of the stack, its place; -1: it belongs to none.
 int place_in_stack(const std::string& layer, const std::string& stack) {
   const auto number = planners::layer_number(layer);
@@ -73,17 +84,45 @@ Inexpressible framework_plan(const planners::Framework& framework, const PlanDoc
   }
   plan.shares_variables = std::any_of(document.stages.begin(), document.stages.end(),
                                       [](const PlanStage& stage) { return stage.shared_gradients_ms > 0; });
-  if (layers == nullptr || plan.stages == 1) return {};
-  for (const auto& [stack, counts] : layers->layers_per_stage) plan.stacks.push_back(stack);
-  for (std::size_t s = 0; s < layers->stage_layers.size(); ++s) {
-    plan.parts.push_back({layers->stage_layers[s],
-                          s < layers->stage_modules.size() ? layers->stage_modules[s] : std::vector<std::string>()});
+  return layers == nullptr || plan.stages == 1 ? Inexpressible() : take_layers(*layers, &plan);
+}
+
+Inexpressible framework_plan(const planners::Framework& framework, const PlanDocument& document,
+                             const pipeline::PlanCorner& corner, const PlanFacts& facts, FrameworkPlan* out) {
+  FrameworkPlan& plan = *out;
+  plan = {};
+  plan.framework = &framework;
+  plan.model = document.model;
+  const auto value = [&](const std::string& key) -> std::string {
+    const std::string text = "," + corner.layout + ",";
+    const std::size_t at = text.find("," + key + "=");
+    if (at == std::string::npos) return "";
+    const std::size_t from = at + key.size() + 2;
+    return text.substr(from, text.find(',', from) - from);
+  };
+  const std::string plans = std::string("--for ") + framework.name + " plans what it can run";
+  if (value("schedule") == "zb-h1") return {"zero bubbles as ZB-H1 has them", plans};
+  plan.stages = corner.stages;
+  plan.width = corner.width;
+  plan.replicas = corner.devices / (corner.stages * corner.width);
+  plan.chunks = static_cast<int>(corner.chunk_cuts.size() + 1) / corner.stages;
+  if (plan.chunks > 1 && !framework.chunks) return {"interleaved 1F1B", plans};
+  const int zero = value("zero").empty() ? 0 : value("zero")[0] - '0';
+  const std::vector<int>& levels = zero_levels(framework, plan.stages, plan.width);
+  if (plan.replicas > 1 && std::find(levels.begin(), levels.end(), zero) == levels.end()) {
+    return {zero == 0 ? "replicas without ZeRO with pipeline stages"
+                      : "ZeRO " + std::to_string(zero) + " with pipeline stages",
+            plans};
   }
-  if (plan.parts.size() != document.stages.size()) {
-    return {"a plan whose file does not say which layers its stages hold",
-            "give the model, too (--model), or plan it again"};
-  }
-  return {};
+  plan.zero = plan.replicas > 1 ? zero : 0;
+  plan.recompute.assign(static_cast<std::size_t>(plan.stages), value("recompute") == "layer");
+  plan.sequence_parallel = plan.width > 1 && facts.sequence_parallel;
+  plan.overlap = document.gradient_sync == "overlap";
+  plan.micro_batches = corner.micro_batches;
+  plan.samples = std::llround(corner.micro_batch_samples / plan.replicas);
+  if (facts.cluster != nullptr) plan.servers = servers_used(*facts.cluster, corner.devices);
+  if (facts.layers == nullptr) return {"cuts inside a layer", plans};
+  return take_layers(*facts.layers, &plan);
 }
 
 StackCounts stack_counts(const FrameworkPlan& plan) {

@@ -14,7 +14,7 @@
 
 namespace automap::emit {
 
-// What a stage holds of the model's layers, by the names of the module.
+// What a part of the model, one for each stage and chunk, holds of its layers, by the names of the module.
 struct FrameworkStage {
   std::vector<std::string> layers;   // that begin in it, in the model's order
   std::vector<std::string> modules;  // those of them that hold variables
@@ -24,6 +24,7 @@ struct FrameworkPlan {
   const planners::Framework* framework = nullptr;
   std::string model;
   int stages = 1, replicas = 1, width = 1;
+  int chunks = 1;  // parts of the model on each stage's devices: part p, from 0, is on stage p mod stages
   int devices() const { return stages * replicas * width; }
   int zero = 0;                 // of replicas beyond one
   std::vector<bool> recompute;  // [S]
@@ -35,7 +36,7 @@ struct FrameworkPlan {
   std::int64_t samples = 1;  // of one micro-batch in one replica
   std::int64_t batch() const { return samples * replicas * micro_batches; }
   std::vector<int> servers;           // devices that it uses of each server, in order; empty: not known
-  std::vector<FrameworkStage> parts;  // [S]; empty: one stage, or not known
+  std::vector<FrameworkStage> parts;  // [S chunks]; empty: one stage, or not known
   std::vector<std::string> stacks;    // the model's numbered stacks of layers; empty: not known
   // The variables that the devices of a replica hold in parts, and their dimensions that are split.
   std::vector<std::pair<std::string, int>> split;
@@ -60,10 +61,14 @@ struct PlanFacts {
 Inexpressible framework_plan(const planners::Framework& framework, const pipeline::PlanDocument& document,
                              const PlanFacts& facts, FrameworkPlan* out);
 
-// How many layers of the model's one stack each stage holds, where each stage but the first begins with a layer of
+// Of a plan of even groups beside the document's (`corner`: interleaved 1F1B); facts.layers stand at its chunk_cuts.
+Inexpressible framework_plan(const planners::Framework& framework, const pipeline::PlanDocument& document,
+                             const pipeline::PlanCorner& corner, const PlanFacts& facts, FrameworkPlan* out);
+
+// How many layers of the model's one stack each part holds, where each part but the first begins with a layer of
 // it, or, the last ones, with what stands right behind it. `why`: why it is not so, as the end of "cannot run ...".
 struct StackCounts {
-  std::vector<int> counts;  // [S]
+  std::vector<int> counts;  // [S chunks]
   int layers = 0;           // of all
   std::string why;
 };
@@ -72,7 +77,7 @@ StackCounts stack_counts(const FrameworkPlan& plan);
 // The modules of each stage as PyTorch calls them ("h.5"). `layers` is a name with "{i}" for the number of a layer of
 // the model's stack, from 0; empty: as the model has it. `why`: no such names, as above.
 struct ModulePaths {
-  std::vector<std::vector<std::string>> stages;  // [S]
+  std::vector<std::vector<std::string>> stages;  // [S chunks]
   Inexpressible why;
 };
 enum class ModuleNames {

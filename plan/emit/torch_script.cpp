@@ -6,11 +6,10 @@ namespace automap::emit {
 namespace {
 
 const char* const kHead = R"(import torch
-import torch.distributed as dist
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe, SplitPoint, pipeline
+from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B, SplitPoint, pipeline
 from torch.nn.parallel import DistributedDataParallel
 )";
 
@@ -35,20 +34,21 @@ def replicate(module, devices):
     return module
 
 
-def recompute(module, stage):
+def recompute(module, part):
     """Its modules that MODULES names keep what enters them, and run again in the backward."""
-    if not RECOMPUTE[stage]:
+    if not RECOMPUTE[part % STAGES]:
         return
-    for name in MODULES[stage] if STAGES > 1 else [name for name, _ in module.named_children()]:
+    for name in MODULES[part] if STAGES > 1 else [name for name, _ in module.named_children()]:
         parent, _, last = name.rpartition(".")
         setattr(module.get_submodule(parent), last, checkpoint_wrapper(module.get_submodule(name)))
 
 
-def optimizer(module, kind=torch.optim.AdamW, **options):
+def optimizer(modules, kind=torch.optim.AdamW, **options):
+    parameters = [parameter for module in modules for parameter in module.parameters()]
     if ZERO != 1 or REPLICAS == 1:
-        return kind(module.parameters(), **options)
+        return kind(parameters, **options)
     from torch.distributed.optim import ZeroRedundancyOptimizer
-    return ZeroRedundancyOptimizer(module.parameters(), kind, **options)
+    return ZeroRedundancyOptimizer(parameters, kind, **options)
 
 
 class Step:
@@ -60,15 +60,17 @@ class Step:
         self.stage = devices["stage"].get_local_rank() if STAGES > 1 else 0
         if STAGES == 1:
             recompute(model, 0)
-            self.module = replicate(model.to(device), devices)
+            self.modules = [replicate(model.to(device), devices)]
         else:
             pipe = pipeline(model, mb_args=example, split_spec={name: SplitPoint.BEGINNING for name in SPLIT_BEFORE})
-            part = pipe.build_stage(self.stage, device, devices["stage"].get_group())
-            recompute(part.submod, self.stage)
-            part.submod = replicate(part.submod.to(device), devices)
-            self.module = part.submod
-            self.schedule = SCHEDULE(part, n_microbatches=MICRO_BATCHES, loss_fn=loss)
-        self.optimizer = optimizer(self.module, **optimizer_options)
+            numbers = range(self.stage, len(MODULES), STAGES)  # one for each chunk
+            parts = [pipe.build_stage(number, device, devices["stage"].get_group()) for number in numbers]
+            for number, part in zip(numbers, parts):
+                recompute(part.submod, number)
+                part.submod = replicate(part.submod.to(device), devices)
+            self.modules = [part.submod for part in parts]
+            self.schedule = SCHEDULE(parts if len(parts) > 1 else parts[0], n_microbatches=MICRO_BATCHES, loss_fn=loss)
+        self.optimizer = optimizer(self.modules, **optimizer_options)
 
     def __call__(self, inputs, targets):
         """inputs, targets: of this replica, SAMPLES * MICRO_BATCHES samples. The losses of the micro-batches, where
@@ -82,7 +84,7 @@ class Step:
         else:
             parts = zip(inputs.to(self.device).split(SAMPLES), targets.to(self.device).split(SAMPLES))
             for part, target in parts:
-                loss = self.loss(self.module(part), target)
+                loss = self.loss(self.modules[0](part), target)
                 (loss / MICRO_BATCHES).backward()
                 losses.append(loss.detach())
         self.optimizer.step()
@@ -116,9 +118,13 @@ Emitted emit_torch(const FrameworkPlan& plan, const std::string& layers) {
   text += number("STAGES", plan.stages) + number("REPLICAS", plan.replicas) + number("WIDTH", plan.width) +
           number("MICRO_BATCHES", plan.micro_batches) + "SAMPLES = " + std::to_string(plan.samples) +
           "  # of one micro-batch in one replica\n" + number("ZERO", plan.zero) +
-          "RECOMPUTE = " + python_bools(plan.recompute) +
-          "\nSCHEDULE = " + (plan.schedule == pipeline::Schedule::kGpipe ? "ScheduleGPipe" : "Schedule1F1B") + "\n";
-  text += "# The modules of each stage, and those that begin one.\nMODULES = [\n";
+          "RECOMPUTE = " + python_bools(plan.recompute) + "\nSCHEDULE = " +
+          (plan.chunks > 1                               ? "ScheduleInterleaved1F1B"
+           : plan.schedule == pipeline::Schedule::kGpipe ? "ScheduleGPipe"
+                                                         : "Schedule1F1B") +
+          "\n";
+  text +=
+      "# The modules of each part of the model, part p on stage p mod STAGES, and those that begin one.\nMODULES = [\n";
   std::string before;
   for (std::size_t s = 0; s < paths.stages.size(); ++s) {
     std::string names;

@@ -82,7 +82,10 @@ Emitted emit_torchtitan(const FrameworkPlan& plan, const std::string& layers) {
   parallel("pipeline_parallel_degree", plan.stages);
   if (pipeline) {
     keys.push_back({"parallelism", "pipeline_parallel_schedule",
-                    plan.schedule == pipeline::Schedule::kGpipe ? "GPipe" : "1F1B", true});
+                    plan.chunks > 1                               ? "Interleaved1F1B"
+                    : plan.schedule == pipeline::Schedule::kGpipe ? "GPipe"
+                                                                  : "1F1B",
+                    true});
     keys.push_back({"parallelism", "pipeline_parallel_microbatch_size", std::to_string(plan.samples), false});
   }
   keys.push_back({"activation_checkpoint", "mode", plan.recompute_any() ? "full" : "none", true});

@@ -8,6 +8,7 @@
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/join.h"
 #include "common/base/json.h"
 #include "common/base/json_text.h"
 #include "common/base/log.h"
@@ -30,7 +31,7 @@ using emit::Inexpressible;
 using pipeline::PlanDocument;
 
 struct EmitProgramOptions {
-  std::string plan, model, cluster, to, output, layers;
+  std::string plan, model, cluster, to, output, layers, kind;
   bool json = false;
 };
 
@@ -85,6 +86,12 @@ void declare(OptionTable& table, EmitProgramOptions& o) {
       .no_file()
       .metavar("NAME")
       .shown_default("as the module has them");
+  table
+      .add(&o.kind, "kind",
+           "instead of the plan, the plan of this kind that its file has beside it (automap-infer --explore): "
+           "\"interleaved 1F1B (even)\"; needs --model")
+      .no_file()
+      .metavar("KIND");
   table.epilog(
       "Exit codes: 0 written, 2 wrong usage or a plan that the framework cannot run, 3 bad input or output. Nothing is "
       "written where anything is wrong.");
@@ -125,6 +132,31 @@ std::optional<pipeline::LayerSplit> layers_of(const PlanDocument& document, cons
   return std::nullopt;
 }
 
+// The plan of the kind that is asked for. Throws Error(kUsage) where the file has none, or none that can be written.
+const pipeline::PlanCorner& corner_of(const EmitProgramOptions& o, const PlanDocument& document) {
+  std::vector<std::string> names;
+  for (const pipeline::PlanCorner& corner : document.corners) {
+    if (corner.fits && !corner.chunk_cuts.empty() && corner.stage_widths.empty()) names.push_back(corner.name);
+    if (corner.name != o.kind || !corner.fits) continue;
+    if (corner.chunk_cuts.empty() || !corner.stage_widths.empty()) {
+      throw Error(ErrorKind::kUsage, "--kind " + o.kind + ": its file has no cuts of it",
+                  corner.layout.empty() ? "plan it alone"
+                                        : "automap-infer MODEL --layout " + corner.layout + " -o FILE plans it alone");
+    }
+    if (o.model.empty()) {
+      throw Error(ErrorKind::kUsage, "--kind needs the model to know the layers at its cuts", "give --model MODULE");
+    }
+    if ((corner.chunk_cuts.size() + 1) % static_cast<std::size_t>(corner.stages) != 0 ||
+        corner.devices % (corner.stages * corner.width) != 0) {
+      throw Error(ErrorKind::kData, input_name(o.plan) + ": corners: '" + o.kind + "' has stages that are not alike",
+                  "plan it again");
+    }
+    return corner;
+  }
+  throw Error(ErrorKind::kUsage, "--kind: " + input_name(o.plan) + " has no plan of the kind '" + o.kind + "'",
+              names.empty() ? "plan with --explore on" : "it has " + join(names));
+}
+
 // Writes all files or none.
 void write_files(const EmitProgramOptions& o, const Emitted& emitted) {
   if (o.output.empty() || o.output == "-") {
@@ -161,10 +193,15 @@ int emit_main(int argc, char** argv) {
   check_layers_option(o.layers);
   const planners::Framework& framework = planners::find_framework(o.to);
   const PlanDocument document = pipeline::load_plan(o.plan);
+  if (!o.kind.empty()) corner_of(o, document);  // before the model is read
+  // Before the model is read.
+  const pipeline::PlanCorner* corner = o.kind.empty() ? nullptr : &corner_of(o, document);
   const std::optional<machine::Cluster> cluster = cluster_of(o, document);
   std::optional<emit::AskedAgain> again;
   if (!o.model.empty()) again.emplace(emit::ask_again(document, input_name(o.plan), o.model, cluster, framework));
-  const std::optional<pipeline::LayerSplit> layers = layers_of(document, again ? &again->input : nullptr);
+  const std::optional<pipeline::LayerSplit> layers =
+      corner != nullptr ? planners::layers_at_cuts(again->input.profile, corner->chunk_cuts)
+                        : layers_of(document, again ? &again->input : nullptr);
 
   emit::PlanFacts facts;
   facts.layers = layers ? &*layers : nullptr;
@@ -172,17 +209,19 @@ int emit_main(int argc, char** argv) {
   const auto option = document.provenance.find("option_sequence_parallel");
   facts.sequence_parallel = option == document.provenance.end() || option->second != "off";
   emit::FrameworkPlan plan;
-  Inexpressible cannot = framework_plan(framework, document, facts, &plan);
+  Inexpressible cannot = corner != nullptr ? framework_plan(framework, document, *corner, facts, &plan)
+                                           : framework_plan(framework, document, facts, &plan);
   Emitted emitted;
   if (cannot.what.empty()) {
     emitted = emit_for(plan, {o.layers});
     cannot = emitted.cannot;
   }
   if (!cannot.what.empty()) {
-    throw Error(
-        ErrorKind::kUsage,
-        input_name(o.plan) + ": " + framework.name + " cannot run " + cannot.what + "; nothing was written",
-        again ? nearest_text(*again, document, {o.layers}) : cannot.hint + "; --model MODULE finds the nearest");
+    throw Error(ErrorKind::kUsage,
+                input_name(o.plan) + ": " + framework.name + " cannot run " + cannot.what + "; nothing was written",
+                corner != nullptr ? cannot.hint
+                : again           ? nearest_text(*again, document, {o.layers})
+                                  : cannot.hint + "; --model MODULE finds the nearest");
   }
   if (o.json) {
     print_exact(emitted_json(o, emitted));

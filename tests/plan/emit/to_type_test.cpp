@@ -97,6 +97,15 @@ std::vector<NamedPlan> plans() {
   plan->replicas = 2, plan->samples = 1, plan->micro_batches = 6, plan->zero = 2, plan->servers = {6};
   plan->recompute = {true, false, false};
 
+  // Parts in turn on both stages: as many layers each, and not.
+  plan = &add("interleaved 1F1B of even parts", gpt({3, 3, 3, 3}));
+  plan->stages = 2, plan->chunks = 2, plan->recompute = {true, true}, plan->replicas = 2, plan->samples = 2;
+  plan->micro_batches = 8, plan->servers = {4}, plan->zero = 1;
+
+  plan = &add("interleaved 1F1B of uneven parts", llama({9, 8, 8, 7}));
+  plan->stages = 2, plan->chunks = 2, plan->recompute = {false, false}, plan->width = 2, plan->samples = 1;
+  plan->micro_batches = 6, plan->servers = {4};
+
   plan = &add("stages of 3 devices on servers of 8 and 4", gpt({6, 4, 2, 0}));
   plan->replicas = 3, plan->samples = 1, plan->micro_batches = 8, plan->servers = {8, 4};
 
@@ -169,7 +178,22 @@ Emitted emitted_for(const FrameworkPlan& plan, const planners::Framework& framew
   facts.sequence_parallel = plan.sequence_parallel;
   FrameworkPlan again;
   Emitted out;
-  out.cannot = framework_plan(framework, made.document, facts, &again);
+  if (plan.chunks > 1) {
+    pipeline::PlanCorner corner;
+    corner.layout = "dp=" + std::to_string(plan.replicas) + ",pp=" + std::to_string(plan.stages) +
+                    ",chunks=" + std::to_string(plan.chunks) +
+                    (plan.zero > 0 ? ",zero=" + std::to_string(plan.zero) : "") +
+                    (plan.recompute_any() ? ",recompute=layer" : "");
+    corner.stages = plan.stages;
+    corner.width = plan.width;
+    corner.devices = plan.devices();
+    corner.micro_batches = plan.micro_batches;
+    corner.micro_batch_samples = static_cast<double>(plan.samples * plan.replicas);
+    corner.chunk_cuts.assign(plan.parts.size() - 1, 1);
+    out.cannot = framework_plan(framework, made.document, corner, facts, &again);
+  } else {
+    out.cannot = framework_plan(framework, made.document, facts, &again);
+  }
   return out.cannot.what.empty() ? emit_for(again, {layers}) : out;
 }
 
@@ -210,8 +234,8 @@ TEST(ToType, WhatIsWrittenIsReadBack) {
   for (const char* name : {"megatron", "torchtitan", "maxtext", "deepspeed"}) {
     for (const NamedPlan& one : plans()) {
       const FrameworkPlan& plan = one.plan;
-      // DeepSpeed's stages stand in the file of stages.
-      if (name == std::string("deepspeed") && plan.stages > 1) continue;
+      // DeepSpeed's stages stand in the file of stages; interleaved 1F1B is no layout.
+      if (plan.chunks > 1 || (name == std::string("deepspeed") && plan.stages > 1)) continue;
       const Emitted out = emitted_for(plan, planners::find_framework(name));
       if (!out.cannot.what.empty()) continue;
       SCOPED_TRACE(std::string(name) + ": " + one.name);
