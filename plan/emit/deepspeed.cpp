@@ -92,6 +92,7 @@ Emitted emit_deepspeed(const FrameworkPlan& plan, const std::string& layers) {
       out.missing.push_back("servers of different numbers of devices: a hostfile with their slots, not --num_gpus");
     }
   }
+  if (!plan.placement.empty()) out.missing.push_back(plan.placement);
   out.launch.push_back("train.py");
   out.missing.push_back("the optimizer and the precision in the same JSON");
   return out;

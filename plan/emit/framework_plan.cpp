@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <set>
+#include <utility>
 
 #include "common/base/join.h"
 #include "common/base/json.h"
@@ -15,16 +17,65 @@ namespace {
 using pipeline::PlanDocument;
 using pipeline::PlanStage;
 
-// The devices that a plan of so many uses of each server: plans take the first.
-std::vector<int> servers_used(const machine::Cluster& cluster, int devices) {
-  std::vector<int> used;
+std::vector<int> first_numbers(int count) {
+  std::vector<int> numbers(static_cast<std::size_t>(count));
+  std::iota(numbers.begin(), numbers.end(), 1);
+  return numbers;
+}
+
+std::vector<std::string> texts(const std::vector<int>& numbers) {
+  std::vector<std::string> out;
+  for (const int number : numbers) out.push_back(std::to_string(number));
+  return out;
+}
+
+// Where the plan's devices, numbered from 1, stand: processes are numbered in their order, server by server.
+void place_on_servers(const machine::Cluster& cluster, const std::vector<int>& numbers, FrameworkPlan* plan) {
+  std::vector<int> first = {1};  // device of each server, and one behind the last
   for (const machine::ServerGroup& group : cluster.servers) {
-    for (int server = 0; server < group.count && devices > 0; ++server) {
-      used.push_back(std::min(group.devices, devices));
-      devices -= used.back();
+    for (int server = 0; server < group.count; ++server) first.push_back(first.back() + group.devices);
+  }
+  std::vector<std::pair<int, std::vector<int>>> uses;  // server from 1, its devices from 0
+  std::set<int> seen;
+  bool scattered = false;
+  for (const int number : numbers) {
+    const auto server = static_cast<int>(std::upper_bound(first.begin(), first.end(), number) - first.begin());
+    if (uses.empty() || uses.back().first != server) {
+      scattered = !seen.insert(server).second || scattered;
+      uses.push_back({server, {}});
+    }
+    uses.back().second.push_back(number - first[static_cast<std::size_t>(server) - 1]);
+  }
+  if (scattered) {
+    plan->placement =
+        "processes in the order of the plan's devices, which change servers to and fro: " + join(texts(numbers), ", ");
+    return;
+  }
+  bool as_numbered = true;
+  std::vector<std::string> order, visible;
+  for (std::size_t i = 0; i < uses.size(); ++i) {
+    const auto& [server, devices] = uses[i];
+    plan->servers.push_back(static_cast<int>(devices.size()));
+    order.push_back(std::to_string(server));
+    as_numbered = as_numbered && server == static_cast<int>(i) + 1;
+    for (std::size_t d = 0; d < devices.size(); ++d) {
+      if (devices[d] == static_cast<int>(d)) continue;
+      visible.push_back("CUDA_VISIBLE_DEVICES=" + join(texts(devices), ",") + " on server " + order.back());
+      break;
     }
   }
-  return used;
+  if (!as_numbered) plan->placement = "node ranks from 0 on are servers " + join(order, ", ") + " of the cluster";
+  for (const std::string& one : visible) plan->placement += (plan->placement.empty() ? "" : "; ") + one;
+}
+
+// The devices of all stages in their order; where a file does not say them, the first.
+std::vector<int> devices_of(const PlanDocument& document) {
+  std::vector<int> numbers;
+  for (const PlanStage& stage : document.stages) {
+    numbers.insert(numbers.end(), stage.device_numbers.begin(), stage.device_numbers.end());
+  }
+  return numbers.size() == static_cast<std::size_t>(document.num_devices) ? numbers
+                                                                          : first_numbers(document.num_devices);
 }
 
 Inexpressible take_layers(const pipeline::LayerSplit& layers, FrameworkPlan* plan) {
@@ -75,7 +126,7 @@ Inexpressible framework_plan(const planners::Framework& framework, const PlanDoc
             "plan it with --replicas whole, and with samples for every replica"};
   }
   plan.samples = static_cast<std::int64_t>(samples);
-  if (facts.cluster != nullptr) plan.servers = servers_used(*facts.cluster, document.num_devices);
+  if (facts.cluster != nullptr) place_on_servers(*facts.cluster, devices_of(document), &plan);
   if (plan.width > 1 && document.partitions.size() == 1) {
     const Json partition = Json::parse(document.partitions.front());
     for (const auto& [name, dim] : partition.at("partition").items()) {
@@ -120,7 +171,7 @@ Inexpressible framework_plan(const planners::Framework& framework, const PlanDoc
   plan.overlap = document.gradient_sync == "overlap";
   plan.micro_batches = corner.micro_batches;
   plan.samples = std::llround(corner.micro_batch_samples / plan.replicas);
-  if (facts.cluster != nullptr) plan.servers = servers_used(*facts.cluster, corner.devices);
+  if (facts.cluster != nullptr) place_on_servers(*facts.cluster, first_numbers(corner.devices), &plan);
   if (facts.layers == nullptr) return {"cuts inside a layer", plans};
   return take_layers(*facts.layers, &plan);
 }

@@ -35,7 +35,8 @@ struct FrameworkPlan {
   int micro_batches = 1;
   std::int64_t samples = 1;  // of one micro-batch in one replica
   std::int64_t batch() const { return samples * replicas * micro_batches; }
-  std::vector<int> servers;           // devices that it uses of each server, in order; empty: not known
+  std::string placement;     // where its devices are not the first of the servers in their order: which they are
+  std::vector<int> servers;  // devices that it uses of each server, in order; empty: not known
   std::vector<FrameworkStage> parts;  // [S chunks]; empty: one stage, or not known
   std::vector<std::string> stacks;    // the model's numbered stacks of layers; empty: not known
   // The variables that the devices of a replica hold in parts, and their dimensions that are split.

@@ -77,6 +77,8 @@ std::string to_type_text(const pipeline::PlanToType& told) {
 std::vector<std::string> torchrun_words(const FrameworkPlan& plan, std::vector<std::string>* missing) {
   std::vector<std::string> words = {"torchrun"};
   const std::vector<int>& servers = plan.servers;
+  if (!plan.placement.empty()) missing->push_back(plan.placement);
+  if (servers.empty() && !plan.placement.empty()) return words;
   if (servers.empty()) {
     missing->push_back("the servers are not known: start " + std::to_string(plan.devices()) + " processes");
     return words;

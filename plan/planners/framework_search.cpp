@@ -167,8 +167,8 @@ class Parts {
       parts_.push_back({several, devices, {}, false});
       return;
     }
-    std::vector<int> between = layer_cuts(profile);
-    if (framework_.cuts == FrameworkCuts::kLayers) {
+    if (framework_.cuts != FrameworkCuts::kEqualLayers) {
+      std::vector<int> between = framework_cuts(framework_, profile);
       if (static_cast<int>(between.size()) + 1 < std::max(2, several.request.stages)) return;
       between.push_back(profile.size());
       parts_.push_back({several, devices, std::move(between), true});
@@ -310,8 +310,11 @@ std::string why_no_part(const Question& question) {
   const int stages = question.request.stages;
   if (stages <= 1 || framework.cuts == FrameworkCuts::kInstructions || layer_cuts(profile).empty()) return "";
   const auto layers = static_cast<int>(stack_starts(profile).size());
-  if (framework.cuts == FrameworkCuts::kLayers) {
-    return "the model has " + plural(static_cast<long long>(layer_cuts(profile).size()) + 1, "layer") +
+  if (framework.cuts == FrameworkCuts::kStackLayers && layers == 0) {
+    return std::string(framework.name) + " cuts at layers of one stack, and the model is not one stack of layers";
+  }
+  if (framework.cuts != FrameworkCuts::kEqualLayers) {
+    return "the model has " + plural(static_cast<long long>(framework_cuts(framework, profile).size()) + 1, "layer") +
            ", too few for " + std::to_string(stages) + " stages, and " + framework.name + " cuts at whole layers";
   }
   if (layers == 0) {

@@ -130,7 +130,8 @@ std::vector<Framework> make_rows() {
       // - schedules: forward_backward_pipelining_without_interleaving (1F1B) and _with_interleaving
       //   (--num-layers-per-virtual-pipeline-stage). No GPipe, no zero bubbles but in forks.
       // - mesh: initialize_model_parallel makes groups of equal sizes.
-      // - layers: --pipeline-model-parallel-layout; before it --decoder-first-pipeline-num-layers and
+      // - layers: --pipeline-model-parallel-layout, of the embedding, layers of one kind ("Encoder layer is not
+      //   supported for flexible pipeline layout") and the loss; before it --decoder-first-pipeline-num-layers and
       //   --decoder-last-pipeline-num-layers.
       // - ZeRO: --use-distributed-optimizer (1); --use-megatron-fsdp with --data-parallel-sharding-strategy
       //   optim_grads (2) or optim_grads_params (3), whose place beside pipelines is not documented: no.
@@ -146,7 +147,7 @@ std::vector<Framework> make_rows() {
        {0, 1, 2, 3},
        {0, 1},
        false,
-       FrameworkCuts::kLayers,
+       FrameworkCuts::kStackLayers,
        "pipeline_model_parallel_size, pipeline_model_parallel_layout, num_layers_per_virtual_pipeline_stage, "
        "tensor_model_parallel_size, use_distributed_optimizer, use_megatron_fsdp, data_parallel_sharding_strategy, "
        "recompute_granularity, recompute_method"},
@@ -198,6 +199,12 @@ std::string cuts_inexpressible(const Framework& framework, const std::vector<int
     if (!std::binary_search(between.begin(), between.end(), cut)) return "cuts inside a layer";
   }
   if (framework.cuts == FrameworkCuts::kLayers) return "";
+  if (framework.cuts == FrameworkCuts::kStackLayers) {
+    const std::vector<int> of_stack = stack_cuts(profile);
+    if (of_stack.empty()) return "pipelines of a model that is not one stack of layers";
+    const bool all = std::includes(of_stack.begin(), of_stack.end(), cuts.begin(), cuts.end());
+    return all ? "" : "cuts beside the layers of the model's stack";
+  }
   const std::vector<int> starts = stack_starts(profile);
   if (starts.empty()) return "pipelines of a model that is not one stack of layers";
   std::vector<int> counts;
@@ -273,7 +280,7 @@ std::string levels_text(const std::vector<int>& levels) {
 }  // namespace
 
 const char* to_string(FrameworkCuts cuts) {
-  constexpr const char* kNames[] = {"anywhere", "whole layers", "equal layers"};
+  constexpr const char* kNames[] = {"anywhere", "whole layers", "layers of one stack", "equal layers"};
   return kNames[static_cast<int>(cuts)];
 }
 
@@ -338,6 +345,8 @@ std::string inexpressible(const Framework& framework, const pipeline::PlanDocume
   if (layers == nullptr) return "cuts inside a layer";
   if (framework.cuts == FrameworkCuts::kLayers) return "";
   if (layers->layers_per_stage.size() != 1) return "pipelines of a model that is not one stack of layers";
+  // Which of the layers begin the stages is for who says the plan (plan/emit/framework_plan.h).
+  if (framework.cuts == FrameworkCuts::kStackLayers) return "";
   return equal_layers_inexpressible(layers->layers_per_stage.begin()->second);
 }
 
@@ -382,6 +391,11 @@ void apply_framework(Question& question) {
   question.options.variants = std::move(variants);
 }
 
+std::vector<int> framework_cuts(const Framework& framework, const Profile& profile) {
+  if (framework.cuts == FrameworkCuts::kInstructions) return {};
+  return framework.cuts == FrameworkCuts::kStackLayers ? stack_cuts(profile) : layer_cuts(profile);
+}
+
 std::string framework_text(const Framework& framework) {
   std::vector<std::string> names;
   for (const Schedule schedule : framework.schedules) names.push_back(to_string(schedule));
@@ -392,9 +406,10 @@ std::string framework_text(const Framework& framework) {
           (framework.mesh ? "), " : ", ");
   text += framework.recompute_by_stage ? "recomputation by stage" : "recomputation of all stages or none";
   return text + ", cut " +
-         (framework.cuts == FrameworkCuts::kInstructions ? "anywhere"
-          : framework.cuts == FrameworkCuts::kLayers     ? "at whole layers"
-                                                         : "into equal numbers of layers");
+         (framework.cuts == FrameworkCuts::kInstructions  ? "anywhere"
+          : framework.cuts == FrameworkCuts::kLayers      ? "at whole layers"
+          : framework.cuts == FrameworkCuts::kStackLayers ? "at whole layers of one stack"
+                                                          : "into equal numbers of layers");
 }
 
 std::string no_layers_text(const Framework& framework, const Profile& profile) {

@@ -22,9 +22,10 @@ struct Candidate;
 enum class FrameworkCuts {
   kInstructions,  // anywhere
   kLayers,        // between whole layers
+  kStackLayers,   // between whole layers of the one stack that the model has, and right behind it
   kEqualLayers,   // so that every stage has as many layers, of the one stack that the model has
 };
-const char* to_string(FrameworkCuts cuts);  // "anywhere", "whole layers", "equal layers"
+const char* to_string(FrameworkCuts cuts);  // "anywhere", "whole layers", "layers of one stack", "equal layers"
 
 struct Framework {
   const char* name;  // as --for has it
@@ -66,6 +67,9 @@ std::string inexpressible(const Framework& framework, const Candidate& one, cons
 inline bool expresses(const Framework& framework, const Candidate& one, const pipeline::Profile& profile) {
   return inexpressible(framework, one, profile).empty();
 }
+
+// Where several stages may end, ascending, where their layers need not be equally many; empty: nowhere, or anywhere.
+std::vector<int> framework_cuts(const Framework& framework, const pipeline::Profile& profile);
 
 // Leaves of the question what its framework has: schedules, variants, equal replicas, kinds beside the plan. What is
 // left is a superset of the framework's plans, so that its bounds hold for these. Twice is as once. Throws

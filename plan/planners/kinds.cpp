@@ -196,7 +196,10 @@ Candidate of_schedule(const KindTurn& turn, const EvenSchedule& schedule, const 
   Question question = turn.question;
   const pipeline::Profile& profile = turn.question.profile();
   std::vector<int> ends;
-  if (question.framework->cuts != FrameworkCuts::kInstructions) ends = layer_cuts(profile);
+  if (question.framework->cuts != FrameworkCuts::kInstructions) ends = framework_cuts(*question.framework, profile);
+  if (ends.empty() && question.framework->cuts == FrameworkCuts::kStackLayers && !layer_cuts(profile).empty()) {
+    return no_candidate(name, "the model is not one stack of layers");
+  }
   if (!ends.empty()) {
     ends.push_back(profile.size());
     question.set_profile(pipeline::coarse_profile(profile, ends));

@@ -283,6 +283,16 @@ std::vector<int> stack_starts(const Profile& profile) {
   return starts;
 }
 
+std::vector<int> stack_cuts(const Profile& profile) {
+  std::vector<int> cuts = stack_starts(profile);
+  if (cuts.empty()) return cuts;
+  const std::vector<int> between = layer_cuts(profile);
+  const auto behind = std::upper_bound(between.begin(), between.end(), cuts.back());
+  if (behind != between.end()) cuts.push_back(*behind);
+  if (cuts.front() == 0) cuts.erase(cuts.begin());
+  return cuts;
+}
+
 std::optional<LayerSplit> layers_at_cuts(const Profile& profile, const std::vector<int>& cuts) {
   const std::map<std::string, int> stack_sizes = sizes_of_stacks(profile);
   const std::vector<Border> borders = layer_borders(profile, stack_sizes);

@@ -30,6 +30,9 @@ std::vector<int> layer_cuts(const pipeline::Profile& profile);
 // Behind which position each layer of the model's stack begins, ascending; empty: there is no stack, or several.
 std::vector<int> stack_starts(const pipeline::Profile& profile);
 
+// Where stages of whole layers of that one stack may end: in front of a layer, or right behind the last; ascending.
+std::vector<int> stack_cuts(const pipeline::Profile& profile);
+
 // What stands at these cuts, in names, without devices and lengths. Nothing: not all of them lie between whole layers.
 std::optional<pipeline::LayerSplit> layers_at_cuts(const pipeline::Profile& profile, const std::vector<int>& cuts);
 

@@ -142,9 +142,33 @@ class Emit(ProgramTest):
             self.assertEqual(told["to_type"]["cannot"], None)
             self.assertIn(f"has {len(told['parts'])} stage", done.stderr)
         # Of two stacks of layers.
-        path, _ = self.plan(T5, "h100-2x8", 64, "megatron", "--stages", "2")
-        self.assert_refused("several stacks of layers", path, "--to", "megatron", hint="--stages 1")
+        path, _ = self.plan(T5, "h100-2x8", 64, "deepspeed", "--stages", "2")
+        self.assert_refused("pipelines of a model that is not one stack of layers", path, "--to", "megatron")
         self.assert_refused("ZeRO", path, "--to", "torch")
+        done = run("automap-infer", T5, "--cluster", "h100-2x8", "--for", "megatron", "--stages", "2", "--explore", "off")
+        self.assert_fails(done, 4, "megatron cuts at layers of one stack")
+
+    def test_interleaved_plans_are_virtual_stages(self):
+        path = self.folder / "plan.json"
+        given = ("--cluster", "config-a", "--batch", "64", "--for", "megatron", "--max-width", "1", "-q", "-o", path)
+        self.assertEqual(run("automap-infer", SCAN, *given).returncode, 0)
+        corner = next(one for one in json.loads(path.read_text())["corners"] if one["name"] == "interleaved 1F1B (even)")
+        kind = ("--kind", corner["name"])
+        text, said = self.emit(path, "megatron", *kind, "--model", SCAN)
+        words = said["arguments"]
+        stages = int(words[words.index("--pipeline-model-parallel-size") + 1])
+        parts = len(corner["chunk_cuts"]) + 1
+        self.assertEqual((stages, int(words[words.index("--micro-batch-size") + 1]) * corner["devices"] // stages),
+                         (corner["stages"], corner["micro_batch_samples"]))
+        if "--pipeline-model-parallel-layout" in words:
+            layout = words[words.index("--pipeline-model-parallel-layout") + 1]
+            self.assertEqual((layout.count("|") + 1, layout.count("t")), (parts, 24))
+        else:
+            self.assertEqual(int(words[words.index("--num-layers-per-virtual-pipeline-stage") + 1]) * parts, 24)
+        self.assert_fails(run("automap-infer", SCAN, "--cluster", "config-a", "--layout", text), 2, "virtual" if "virtual" in text else "parts")
+        self.assert_refused("needs the model", path, "--to", "megatron", *kind, hint="--model MODULE")
+        self.assert_refused("cannot run interleaved 1F1B", path, "--to", "deepspeed", *kind, "--model", SCAN)
+        self.assert_refused("no plan of the kind 'x'", path, "--to", "megatron", "--kind", "x", hint=corner["name"])
 
     def test_bad_input(self):
         path, plan = self.plan(GPT2, "config-c", 256, "megatron", "--stages", "2")

@@ -115,10 +115,14 @@ std::optional<machine::Cluster> cluster_of(const EmitProgramOptions& o, const Pl
   const auto hash = document.provenance.find("cluster_sha256");
   const bool same = hash == document.provenance.end() || hash->second == sha256_hex(to_json_text(cluster));
   if (o.cluster.empty()) return same ? std::optional(std::move(cluster)) : std::nullopt;
-  if (cluster.num_devices() < document.num_devices) {
+  int last = document.num_devices;
+  for (const pipeline::PlanStage& stage : document.stages) {
+    for (const int device : stage.device_numbers) last = std::max(last, device);
+  }
+  if (cluster.num_devices() < last) {
     throw Error(ErrorKind::kUsage,
                 "--cluster: " + cluster.name + " has " + std::to_string(cluster.num_devices()) + " devices, " + o.plan +
-                    " is a plan for " + std::to_string(document.num_devices),
+                    " is a plan for " + std::to_string(last),
                 "give the cluster that the plan was made for");
   }
   if (!same) log_warning(o.plan + " was made for another cluster (" + printable(document.cluster) + ")");

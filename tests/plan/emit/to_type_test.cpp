@@ -12,6 +12,7 @@
 #include "common/base/error.h"
 #include "common/base/files.h"
 #include "common/base/json.h"
+#include "common/hlo/hlo_text.h"
 #include "plan/emit/quote.h"
 #include "plan/emit/read_words.h"
 
@@ -356,12 +357,12 @@ TEST(FrameworkPlan, WhatTheTableLacksIsSaidFirst) {
   document.plan.schedule = Schedule::k1f1b;
   EXPECT_EQ(framework_plan(megatron, document, {}, &plan).what, "cuts inside a layer");
   pipeline::LayerSplit split;
+  split.layers_per_stage = {{"h", {1, 1}}};
   PlanFacts facts;
   facts.layers = &split;
   EXPECT_THAT(framework_plan(megatron, document, facts, &plan).what, HasSubstr("does not say which layers"));
   split.stage_layers = {{"e", "h/0"}, {"h/1", "n"}};
   split.stage_modules = split.stage_layers;
-  split.layers_per_stage = {{"h", {1, 1}}};
   EXPECT_EQ(framework_plan(megatron, document, facts, &plan).what, "");
   EXPECT_EQ(plan.batch(), 8);
   EXPECT_EQ(stack_counts(plan).counts, (std::vector<int>{1, 1}));
@@ -370,6 +371,53 @@ TEST(FrameworkPlan, WhatTheTableLacksIsSaidFirst) {
   document.replicas = "whole";
   document.stages[1].width = 2;
   EXPECT_EQ(framework_plan(megatron, document, facts, &plan).what, "stages of different widths");
+}
+
+// Of servers of 4, 2 and 4 devices.
+TEST(FrameworkPlan, ProcessesStandWhereThePlansDevicesDo) {
+  FrameworkPlan two = gpt({6, 6});
+  two.servers = {4, 2, 4};
+  const auto placed = [&](const std::vector<int>& first, const std::vector<int>& second) {
+    Written made = written(two);
+    made.document.num_devices = 4;
+    const std::vector<int>* devices[] = {&first, &second};
+    for (std::size_t s = 0; s < 2; ++s) {
+      made.document.stages[s].replicas = made.document.stages[s].devices = 2;
+      made.document.stages[s].device_numbers = *devices[s];
+    }
+    made.document.micro_batch_samples = 2;
+    PlanFacts facts;
+    facts.layers = &made.layers;
+    facts.cluster = &made.cluster;
+    FrameworkPlan plan;
+    EXPECT_EQ(framework_plan(planners::find_framework("megatron"), made.document, facts, &plan).what, "");
+    std::string text;
+    for (const int used : plan.servers) text += std::to_string(used) + " ";
+    return text + plan.placement;
+  };
+  EXPECT_EQ(placed({1, 2}, {3, 4}), "4 ");
+  EXPECT_EQ(placed({3, 4}, {5, 6}), "2 2 CUDA_VISIBLE_DEVICES=2,3 on server 1");
+  EXPECT_EQ(placed({7, 8}, {1, 2}), "2 2 node ranks from 0 on are servers 3, 1 of the cluster");
+  EXPECT_EQ(placed({2, 1}, {5, 6}), "2 2 CUDA_VISIBLE_DEVICES=1,0 on server 1");
+  EXPECT_EQ(placed({1, 5}, {2, 6}),
+            "processes in the order of the plan's devices, which change servers to and fro: 1, 5, 2, 6");
+}
+
+// By the marks that they leave: names of modules, of operations and of their types.
+TEST(ModuleOrigin, JaxAndPyTorchAreKnown) {
+  const auto made_with = [](const std::string& name, const std::string& metadata) {
+    const graph::Graph graph =
+        hlo::read_hlo_text("HloModule " + name + "\n\nENTRY main {\n  p = f32[2]{0} parameter(0)" + metadata +
+                               "\n  ROOT n = f32[2]{0} negate(p)" + metadata + "\n}\n",
+                           "test");
+    const planners::Framework* framework = framework_of(graph);
+    return std::string(framework == nullptr ? "" : framework->name);
+  };
+  EXPECT_EQ(made_with("jit_train_step", ""), "maxtext");
+  EXPECT_EQ(made_with("main", ", metadata={op_name=\"jit(step)/jit(main)/neg\"}"), "maxtext");
+  EXPECT_EQ(made_with("IrToHlo.12", ""), "torchtitan");
+  EXPECT_EQ(made_with("main", ", metadata={op_type=\"aten__neg\" op_name=\"aten__neg\"}"), "torchtitan");
+  EXPECT_EQ(made_with("a_inference_step", ", metadata={op_type=\"Neg\" op_name=\"model/Neg\"}"), "");
 }
 
 TEST(FrameworkPlan, CutsThatNoStackHasAreNamed) {

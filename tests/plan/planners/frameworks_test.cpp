@@ -52,6 +52,10 @@ RandomProblem layered(std::uint64_t seed, int most_devices) {
   for (int i = 0; i < made.profile.size(); ++i) {
     made.profile.layer.push_back("h/" + std::to_string(std::min(i / kLayerPositions, layers - 1)));
   }
+  // Every other time the last layers are none of the stack.
+  for (int i = 2 * kLayerPositions; i < made.profile.size() && seed % 2 == 1; ++i) {
+    made.profile.layer[static_cast<std::size_t>(i)] = i < 3 * kLayerPositions ? "norm" : "head";
+  }
   made.options.allow_empty_stages = true;
   made.options.allow_idle_stages = true;
   made.options.variants.clear();
@@ -95,13 +99,19 @@ std::string breaks(const std::string& name, const PlacedPlan& placed, const pipe
   std::set<std::size_t> sizes;
   for (const pipeline::PlacedStage& stage : placed.stages) {
     std::set<std::string> layers(profile.layer.begin() + stage.p0, profile.layer.begin() + stage.p1);
-    sizes.insert(layers.size());
+    sizes.insert(static_cast<std::size_t>(std::count_if(
+        layers.begin(), layers.end(), [](const std::string& layer) { return layer.compare(0, 2, "h/") == 0; })));
     if (stage.p1 < profile.size() &&
         profile.layer[static_cast<std::size_t>(stage.p1)] == profile.layer[static_cast<std::size_t>(stage.p1) - 1]) {
       return "inside a layer";
     }
   }
   if (sizes.size() > 1 && (name == "jax" || name == "maxtext")) return "layers";
+  for (const pipeline::PlacedStage& stage : placed.stages) {
+    if (name != "megatron" || stage.p0 == 0) continue;
+    const auto of_stack = [&](int i) { return profile.layer[static_cast<std::size_t>(i)].compare(0, 2, "h/") == 0; };
+    if (!of_stack(stage.p0) && !of_stack(stage.p0 - 1)) return "beside the stack";
+  }
   return "";
 }
 

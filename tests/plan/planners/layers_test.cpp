@@ -189,6 +189,28 @@ TEST(Layers, NothingToSayWithoutNames) {
   EXPECT_FALSE(split_at_layers(problem, profile, plan, stages(1, 16)).split);
 }
 
+// Positions of `stacked`: 2 of the embedding, 4 of every layer, 2 of the head, in which there is another layer here.
+TEST(Layers, StagesOfOneStackEndInFrontOfLayersAndRightBehind) {
+  pipeline::Profile profile = stacked(3);
+  profile.layer.back() = "loss";
+  EXPECT_EQ(layer_cuts(profile), (std::vector<int>{2, 6, 10, 14, 15}));
+  EXPECT_EQ(stack_cuts(profile), (std::vector<int>{2, 6, 10, 14}));
+  const auto split = layers_at_cuts(profile, {6, 14});
+  ASSERT_TRUE(split);
+  const std::vector<std::vector<std::string>> stages = {{"embeddings", "h/0"}, {"h/1", "h/2"}, {"head", "loss"}};
+  EXPECT_EQ(split->stage_layers, stages);
+  EXPECT_EQ(split->stage_modules, stages);
+  EXPECT_EQ(split->layers_per_stage, (std::map<std::string, std::vector<int>>{{"h", {1, 2, 0}}}));
+  profile.w_bytes.back() = 0;
+  EXPECT_EQ(layers_at_cuts(profile, {6, 14})->stage_modules.back(), (std::vector<std::string>{"head"}));
+  EXPECT_FALSE(layers_at_cuts(profile, {7}));
+  // A second stack.
+  for (std::size_t i = 0; i < 2; ++i) profile.layer[i] = "e/" + std::to_string(i);
+  profile.layer.insert(profile.layer.begin(), {"e/0", "e/1"});
+  profile.layer.resize(profile.w_bytes.size());
+  EXPECT_TRUE(stack_cuts(profile).empty());
+}
+
 TEST(Layers, NumberedInstructionsAreNoStack) {
   Profile profile = stacked(4);
   for (std::size_t i = 0; i < profile.layer.size(); ++i) profile.layer[i] = "Conv2d " + std::to_string(i);
