@@ -1,6 +1,6 @@
 """Run by the Python that scripts/frameworks_python.sh makes: what a framework's own parser makes of a file, as JSON.
 
-    judge.py FOLDER megatron LAYOUT STAGES LAYERS     the decoder layers of each stage
+    judge.py FOLDER megatron LAYOUT STAGES LAYERS     the decoder layers of each part of the model
     judge.py FOLDER megatron-fields                   the fields of its configuration classes
     judge.py FOLDER torchtitan FILE                   its tables
     judge.py FOLDER deepspeed FILE REPLICAS           its configuration
@@ -29,7 +29,10 @@ def megatron(folder, layout, stages, layers):
     from megatron.core.transformer.pipeline_parallel_layer_layout import PipelineParallelLayerLayout
     parsed = PipelineParallelLayerLayout(layout, int(stages))
     parsed.validate_layer_layout(int(layers), None)
-    return [parsed.get_num_layers_to_build(LayerType.decoder, pp_rank=stage) for stage in range(int(stages))]
+    chunks = parsed.virtual_pipeline_model_parallel_size
+    state.get_virtual_pipeline_model_parallel_world_size = lambda: chunks
+    return [parsed.get_num_layers_to_build(LayerType.decoder, vp_stage=chunk, pp_rank=stage)
+            for chunk in range(chunks) for stage in range(int(stages))]
 
 
 def megatron_fields(folder):
