@@ -120,6 +120,9 @@ Inexpressible framework_plan(const planners::Framework& framework, const PlanDoc
   plan.overlap = document.gradient_sync == "overlap";
   plan.schedule = document.plan.schedule;
   plan.micro_batches = document.micro_batches;
+  if (document.micro_batch_samples == 0) {
+    return {"a plan whose file does not say the samples of a micro-batch", "plan it again"};
+  }
   const double samples = document.micro_batch_samples / plan.replicas;
   if (!(samples >= 1) || samples != std::floor(samples) || document.replicas == "fractional") {
     return {"replicas that compute parts of samples",

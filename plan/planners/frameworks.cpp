@@ -342,7 +342,11 @@ std::string inexpressible(const Framework& framework, const pipeline::PlanDocume
   }
   std::string why = shape_inexpressible(framework, document.plan.schedule, stages);
   if (!why.empty() || stages.size() == 1 || framework.cuts == FrameworkCuts::kInstructions) return why;
-  if (layers == nullptr) return "cuts inside a layer";
+  if (layers == nullptr) {
+    const bool named = std::any_of(document.stages.begin(), document.stages.end(),
+                                   [](const pipeline::PlanStage& stage) { return !stage.first_layer.empty(); });
+    return named ? "cuts inside a layer" : "pipelines of a model that names no layers";
+  }
   if (framework.cuts == FrameworkCuts::kLayers) return "";
   if (layers->layers_per_stage.size() != 1) return "pipelines of a model that is not one stack of layers";
   // Which of the layers begin the stages is for who says the plan (plan/emit/framework_plan.h).

@@ -197,12 +197,14 @@ int emit_main(int argc, char** argv) {
   check_layers_option(o.layers);
   const planners::Framework& framework = planners::find_framework(o.to);
   const PlanDocument document = pipeline::load_plan(o.plan);
-  if (!o.kind.empty()) corner_of(o, document);  // before the model is read
   // Before the model is read.
   const pipeline::PlanCorner* corner = o.kind.empty() ? nullptr : &corner_of(o, document);
   const std::optional<machine::Cluster> cluster = cluster_of(o, document);
   std::optional<emit::AskedAgain> again;
-  if (!o.model.empty()) again.emplace(emit::ask_again(document, input_name(o.plan), o.model, cluster, framework));
+  if (!o.model.empty()) {
+    again.emplace(emit::ask_again(document, input_name(o.plan), o.model, cluster,
+                                  o.cluster.empty() ? document.cluster : o.cluster, framework));
+  }
   const std::optional<pipeline::LayerSplit> layers =
       corner != nullptr ? planners::layers_at_cuts(again->input.profile, corner->chunk_cuts)
                         : layers_of(document, again ? &again->input : nullptr);

@@ -68,12 +68,13 @@ Near plan_for(const AskedAgain& again, int stages, const EmitOptions& options) {
 }  // namespace
 
 AskedAgain ask_again(const pipeline::PlanDocument& document, const std::string& source, const std::string& model,
-                     const std::optional<machine::Cluster>& cluster, const planners::Framework& framework) {
+                     const std::optional<machine::Cluster>& cluster, const std::string& cluster_word,
+                     const planners::Framework& framework) {
   AskedAgain again;
   // On some cluster: layers are the same on any.
   const std::string preset = machine::cluster_preset_names().front();
   again.command = {"automap-infer", model,
-                   "--cluster",     cluster ? cluster->name : preset,
+                   "--cluster",     cluster ? cluster_word : preset,
                    "--batch",       std::to_string(std::llround(document.batch())),
                    "--for",         framework.name};
   const std::vector<std::string> kept = kept_options(document);

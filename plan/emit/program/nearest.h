@@ -22,9 +22,11 @@ struct AskedAgain {
   bool explored = false;
 };
 
-// Reads the model as it was read for the plan. Throws Error(kData) where it is another model than the plan's.
+// Reads the model as it was read for the plan. `cluster_word`: what names the cluster on a command line. Throws
+// Error(kData) where it is another model than the plan's.
 AskedAgain ask_again(const pipeline::PlanDocument& document, const std::string& source, const std::string& model,
-                     const std::optional<machine::Cluster>& cluster, const planners::Framework& framework);
+                     const std::optional<machine::Cluster>& cluster, const std::string& cluster_word,
+                     const planners::Framework& framework);
 
 // A sentence for the hint of an error: the nearest plan, its length beside that of `document`, and how to get it; or
 // why there is none.

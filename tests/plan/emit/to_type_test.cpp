@@ -355,6 +355,8 @@ TEST(FrameworkPlan, WhatTheTableLacksIsSaidFirst) {
   const planners::Framework& megatron = planners::find_framework("megatron");
   EXPECT_EQ(framework_plan(megatron, document, {}, &plan).what, "the schedule adaptive");
   document.plan.schedule = Schedule::k1f1b;
+  EXPECT_EQ(framework_plan(megatron, document, {}, &plan).what, "pipelines of a model that names no layers");
+  document.stages[1].first_layer = "h/1/mlp";
   EXPECT_EQ(framework_plan(megatron, document, {}, &plan).what, "cuts inside a layer");
   pipeline::LayerSplit split;
   split.layers_per_stage = {{"h", {1, 1}}};
@@ -366,6 +368,9 @@ TEST(FrameworkPlan, WhatTheTableLacksIsSaidFirst) {
   EXPECT_EQ(framework_plan(megatron, document, facts, &plan).what, "");
   EXPECT_EQ(plan.batch(), 8);
   EXPECT_EQ(stack_counts(plan).counts, (std::vector<int>{1, 1}));
+  document.micro_batch_samples = 0;
+  EXPECT_THAT(framework_plan(megatron, document, facts, &plan).what, HasSubstr("does not say the samples"));
+  document.micro_batch_samples = 2;
   document.replicas = "fractional";
   EXPECT_THAT(framework_plan(megatron, document, facts, &plan).what, HasSubstr("parts of samples"));
   document.replicas = "whole";
