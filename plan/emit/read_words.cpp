@@ -12,6 +12,7 @@
 #include "common/base/json.h"
 #include "common/base/json_object.h"
 #include "common/base/printable.h"
+#include "plan/planners/layers.h"
 
 namespace automap::emit {
 namespace {
@@ -339,32 +340,37 @@ WordMap toml_words(std::string_view text) {
   return map;
 }
 
-// How many names of each inner list end in ".N".
-std::vector<int> counts_of_modules(const std::string& lists) {
-  std::vector<int> counts;
+// How many layers of the stack that has the most each inner list of names holds ("layers.3", "h_3").
+std::vector<int> counts_of_modules(std::string_view lists) {
+  std::vector<std::map<std::string, int>> parts;
+  std::map<std::string, int> all;
   int depth = 0;
   bool quoted = false;
   std::string name;
   for (const char c : lists) {
     if (quoted) {
       if (c != '"') {
-        name += c;
+        name += c == '.' ? '/' : c;
         continue;
       }
       quoted = false;
-      const std::size_t dot = name.rfind('.');
-      const bool numbered = dot != std::string::npos && dot + 1 < name.size() &&
-                            std::all_of(name.begin() + static_cast<std::ptrdiff_t>(dot) + 1, name.end(),
-                                        [](char digit) { return digit >= '0' && digit <= '9'; });
-      if (numbered && !counts.empty()) ++counts.back();
+      const auto number = planners::layer_number(name);
+      if (number && !parts.empty()) ++parts.back()[number->stack], ++all[number->stack];
       name.clear();
     } else if (c == '"') {
       quoted = true;
     } else if (c == '[') {
-      if (++depth == 2) counts.push_back(0);
-    } else if (c == ']') {
-      --depth;
+      if (++depth == 2) parts.emplace_back();
+    } else if (c == ']' && --depth == 0) {
+      break;
     }
+  }
+  const auto most =
+      std::max_element(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  std::vector<int> counts;
+  for (const std::map<std::string, int>& part : parts) {
+    const auto found = most == all.end() ? part.end() : part.find(most->first);
+    counts.push_back(found == part.end() ? 0 : found->second);
   }
   return counts;
 }
@@ -420,7 +426,11 @@ ReadWords read_torchtitan(const WordMap& words) {
   return out;
 }
 
+// The configuration, and behind it, if it likes, the file of stages.
 ReadWords read_deepspeed(std::string_view text) {
+  const std::size_t script = text.find("\n}\n\"\"\"");
+  const std::string_view stages = script == std::string_view::npos ? "" : text.substr(script);
+  if (script != std::string_view::npos) text = text.substr(0, script + 2);
   Json json;
   try {
     json = Json::parse(text);
@@ -448,6 +458,17 @@ ReadWords read_deepspeed(std::string_view text) {
   layout.dp = batch / (layout.samples * steps);
   layout.recompute = config.has("activation_checkpointing");
   layout.schedule = "1f1b";
+  if (const std::size_t at = stages.find("\nSTAGES = ["); at != std::string_view::npos && layout.pp > 1) {
+    layout.layers = counts_of_modules(stages.substr(at));
+    layout.recompute = stages.find("\nRECOMPUTE = True") != std::string_view::npos;
+    if (static_cast<std::int64_t>(layout.layers.size()) != layout.pp) {
+      refuse_words("STAGES are " + std::to_string(layout.layers.size()) + ", pipeline.stages " +
+                   std::to_string(layout.pp));
+    }
+  } else if (layout.pp > 1) {
+    refuse_words("the stages of a pipeline stand in the file beside the configuration",
+                 "give both: \"$(cat ds.json ds.json.stages.py)\"");
+  }
   ReadWords out;
   out.framework = "deepspeed";
   out.layout = layout_text(layout);

@@ -45,11 +45,13 @@ class Emit(ProgramTest):
                  (SCAN, "a100-2x8", 64, "megatron", "--stages", "2"),
                  (GPT2, "h100-2x8", 256, "torchtitan", "--stages", "2"), (GPT2, "h100-2x8", 256, "torchtitan"),
                  (GPT2, "h100-2x8", 256, "maxtext"), (SCAN, "a100-2x8", 64, "maxtext", "--stages", "2"),
-                 (GPT2, "h100-2x8", 256, "deepspeed", "--stages", "1", "--zero", "3")]
+                 (GPT2, "h100-2x8", 256, "deepspeed", "--stages", "1", "--zero", "3"),
+                 (GPT2, "h100-2x8", 256, "deepspeed", "--stages", "2")]
         for model, cluster, batch, framework, *options in cases:
             with self.subTest(framework=framework, options=options):
                 path, plan = self.plan(model, cluster, batch, framework, *options)
-                text, _ = self.emit(path, framework)
+                text, said = self.emit(path, framework)
+                text = "".join(said["files"].values())
                 done = run("automap-infer", model, "--cluster", cluster, "--layout", text, "--json")
                 self.assertEqual(done.returncode, 0, done.stderr)
                 read = json.loads(done.stdout)
