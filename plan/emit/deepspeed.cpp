@@ -1,4 +1,6 @@
 // DeepSpeed's configuration (JSON), and of a pipeline the stages for its PipelineModule (Python).
+#include <algorithm>
+
 #include "common/base/json.h"
 #include "common/base/json_text.h"
 #include "plan/emit/to_type.h"
@@ -85,14 +87,27 @@ Emitted emit_deepspeed(const FrameworkPlan& plan, const std::string& layers) {
   }
   out.arguments = {"--deepspeed", "--deepspeed_config", "FILE"};
   out.launch = {"deepspeed"};
-  if (!plan.servers.empty()) {
-    out.launch.insert(out.launch.end(), {"--num_nodes", std::to_string(plan.servers.size()), "--num_gpus",
-                                         std::to_string(plan.servers.front())});
-    if (plan.servers.back() != plan.servers.front()) {
-      out.missing.push_back("servers of different numbers of devices: a hostfile with their slots, not --num_gpus");
+  const std::vector<int>& servers = plan.servers;
+  if (servers.empty()) {
+    out.missing.push_back("the servers are not known: start " + std::to_string(plan.devices()) + " processes");
+  } else if (!device_texts(plan).empty()) {
+    // Names servers and devices, and excludes the options that count them.
+    std::string include;
+    for (const auto& [server, devices] : plan.chosen_of_server) {
+      include += (include.empty() ? "" : "@") + std::string("HOST") + std::to_string(server) + ":" +
+                 numbers_text(devices, ",");
     }
+    out.missing.push_back("--include " + include + " of deepspeed, with the names of the servers");
+  } else {
+    out.launch.insert(out.launch.end(), {"--num_nodes", std::to_string(servers.size())});
+    const bool alike = std::all_of(servers.begin(), servers.end(), [&](int used) { return used == servers.front(); });
+    if (alike) out.launch.insert(out.launch.end(), {"--num_gpus", std::to_string(servers.front())});
   }
-  if (!plan.placement.empty()) out.missing.push_back(plan.placement);
+  if (servers.size() > 1) {
+    const bool whole = device_texts(plan).empty();
+    out.missing.push_back("a hostfile of the servers, in order" + (whole ? ", slots=" + numbers_text(servers) : ""));
+  }
+  for (const std::string& text : server_texts(plan)) out.missing.push_back(text);
   out.launch.push_back("train.py");
   out.missing.push_back("the optimizer and the precision in the same JSON");
   return out;

@@ -13,10 +13,11 @@ def mesh(devices=None):
     devices = jax.devices() if devices is None else devices
     shape = tuple(MESH.values())
     count = math.prod(shape)
-    if len(devices) < count:
-        raise ValueError(f"the plan is for {count} devices, {len(devices)} are there")
-    # Stage by stage, in a stage replica by replica, as jax.devices() numbers them: server by server.
-    return Mesh(np.asarray(devices[:count]).reshape(shape), tuple(MESH))
+    chosen = DEVICES or range(count)
+    if len(devices) <= max(chosen):
+        raise ValueError(f"the plan is for {max(chosen) + 1} devices, {len(devices)} are there")
+    # Stage by stage, in a stage replica by replica.
+    return Mesh(np.asarray([devices[one] for one in chosen]).reshape(shape), tuple(MESH))
 
 
 def _plain(name):
@@ -91,6 +92,11 @@ Emitted emit_jax_mesh(const FrameworkPlan& plan) {
       "import jax\nimport numpy as np\nfrom jax.sharding import Mesh, NamedSharding, PartitionSpec as P\n\n";
   text += "MESH = {\"stage\": " + std::to_string(plan.stages) + ", \"data\": " + std::to_string(plan.replicas) +
           ", \"model\": " + std::to_string(plan.width) + "}\n";
+  std::string chosen;
+  for (const int device : plan.chosen_devices) chosen += (chosen.empty() ? "" : ", ") + std::to_string(device);
+  text +=
+      "# Of the cluster's devices, as jax.devices() numbers them, server by server; empty: the first.\nDEVICES = [" +
+      chosen + "]\n";
   text += number("MICRO_BATCHES", plan.micro_batches) + "\n" + number("SAMPLES", plan.samples) +
           "  # of one micro-batch in one replica\n" + number("ZERO", plan.zero) + "\n";
   text += std::string("RECOMPUTE = ") + (plan.recompute_any() ? "True" : "False") +

@@ -9,6 +9,7 @@
 #include "common/base/join.h"
 #include "common/base/json.h"
 #include "common/base/printable.h"
+#include "common/machine/chosen_devices.h"
 #include "plan/planners/layers.h"
 
 namespace automap::emit {
@@ -23,49 +24,36 @@ std::vector<int> first_numbers(int count) {
   return numbers;
 }
 
-std::vector<std::string> texts(const std::vector<int>& numbers) {
-  std::vector<std::string> out;
-  for (const int number : numbers) out.push_back(std::to_string(number));
-  return out;
-}
-
-// Where the plan's devices, numbered from 1, stand: processes are numbered in their order, server by server.
-void place_on_servers(const machine::Cluster& cluster, const std::vector<int>& numbers, FrameworkPlan* plan) {
+// Where the plan's devices, numbered from 1, stand: processes are numbered in their order, server by server. Says what
+// cannot be told of them.
+Inexpressible place_on_servers(const machine::Cluster& cluster, const std::vector<int>& numbers, FrameworkPlan* plan) {
   std::vector<int> first = {1};  // device of each server, and one behind the last
   for (const machine::ServerGroup& group : cluster.servers) {
     for (int server = 0; server < group.count; ++server) first.push_back(first.back() + group.devices);
   }
   std::vector<std::pair<int, std::vector<int>>> uses;  // server from 1, its devices from 0
   std::set<int> seen;
-  bool scattered = false;
   for (const int number : numbers) {
     const auto server = static_cast<int>(std::upper_bound(first.begin(), first.end(), number) - first.begin());
     if (uses.empty() || uses.back().first != server) {
-      scattered = !seen.insert(server).second || scattered;
+      if (!seen.insert(server).second) {
+        return {"devices whose order comes back to server " + std::to_string(server),
+                "processes are numbered server by server: name the devices of a server one after the other"};
+      }
       uses.push_back({server, {}});
     }
     uses.back().second.push_back(number - first[static_cast<std::size_t>(server) - 1]);
   }
-  if (scattered) {
-    plan->placement =
-        "processes in the order of the plan's devices, which change servers to and fro: " + join(texts(numbers), ", ");
-    return;
-  }
   bool as_numbered = true;
-  std::vector<std::string> order, visible;
-  for (std::size_t i = 0; i < uses.size(); ++i) {
-    const auto& [server, devices] = uses[i];
+  for (const auto& [server, devices] : uses) {
     plan->servers.push_back(static_cast<int>(devices.size()));
-    order.push_back(std::to_string(server));
-    as_numbered = as_numbered && server == static_cast<int>(i) + 1;
-    for (std::size_t d = 0; d < devices.size(); ++d) {
-      if (devices[d] == static_cast<int>(d)) continue;
-      visible.push_back("CUDA_VISIBLE_DEVICES=" + join(texts(devices), ",") + " on server " + order.back());
-      break;
-    }
+    as_numbered = as_numbered && server == static_cast<int>(plan->servers.size()) && are_first(devices);
   }
-  if (!as_numbered) plan->placement = "node ranks from 0 on are servers " + join(order, ", ") + " of the cluster";
-  for (const std::string& one : visible) plan->placement += (plan->placement.empty() ? "" : "; ") + one;
+  if (!as_numbered) {
+    for (const int number : numbers) plan->chosen_devices.push_back(number - 1);
+    plan->chosen_of_server = std::move(uses);
+  }
+  return {};
 }
 
 // The devices of all stages in their order; where a file does not say them, the first.
@@ -76,6 +64,17 @@ std::vector<int> devices_of(const PlanDocument& document) {
   }
   return numbers.size() == static_cast<std::size_t>(document.num_devices) ? numbers
                                                                           : first_numbers(document.num_devices);
+}
+
+// Of a plan of even groups: the first replicas of its width. Devices that a server has left over are in none.
+std::vector<int> devices_of(const pipeline::PlanCorner& corner, const machine::Cluster& cluster) {
+  const machine::Cluster replicas = machine::replicas_of(cluster, corner.width);
+  std::vector<int> numbers;
+  for (int replica = 0; replica < std::min(corner.devices / corner.width, replicas.num_devices()); ++replica) {
+    const int first = corner.width > 1 ? machine::device_number(replicas, replica) : replica;
+    for (int device = 1; device <= corner.width; ++device) numbers.push_back(first + device);
+  }
+  return numbers;
 }
 
 Inexpressible take_layers(const pipeline::LayerSplit& layers, FrameworkPlan* plan) {
@@ -96,6 +95,16 @@ int place_in_stack(const std::string& layer, const std::string& stack) {
 }
 
 }  // namespace
+
+bool are_first(const std::vector<int>& numbers, int from) {
+  return std::all_of(numbers.begin(), numbers.end(), [&](int number) { return number == from++; });
+}
+
+std::string numbers_text(const std::vector<int>& numbers, const char* between) {
+  std::string text;
+  for (const int number : numbers) text += (text.empty() ? "" : between) + std::to_string(number);
+  return text;
+}
 
 bool FrameworkPlan::recompute_any() const {
   return std::any_of(recompute.begin(), recompute.end(), [](bool again) { return again; });
@@ -129,7 +138,10 @@ Inexpressible framework_plan(const planners::Framework& framework, const PlanDoc
             "plan it with --replicas whole, and with samples for every replica"};
   }
   plan.samples = static_cast<std::int64_t>(samples);
-  if (facts.cluster != nullptr) place_on_servers(*facts.cluster, devices_of(document), &plan);
+  if (facts.cluster != nullptr) {
+    Inexpressible placed = place_on_servers(*facts.cluster, devices_of(document), &plan);
+    if (!placed.what.empty()) return placed;
+  }
   if (plan.width > 1 && document.partitions.size() == 1) {
     const Json partition = Json::parse(document.partitions.front());
     for (const auto& [name, dim] : partition.at("partition").items()) {
@@ -174,7 +186,7 @@ Inexpressible framework_plan(const planners::Framework& framework, const PlanDoc
   plan.overlap = document.gradient_sync == "overlap";
   plan.micro_batches = corner.micro_batches;
   plan.samples = std::llround(corner.micro_batch_samples / plan.replicas);
-  if (facts.cluster != nullptr) place_on_servers(*facts.cluster, first_numbers(corner.devices), &plan);
+  if (facts.cluster != nullptr) place_on_servers(*facts.cluster, devices_of(corner, *facts.cluster), &plan);
   if (facts.layers == nullptr) return {"cuts inside a layer", plans};
   return take_layers(*facts.layers, &plan);
 }
@@ -211,22 +223,6 @@ StackCounts stack_counts(const FrameworkPlan& plan) {
   return found;
 }
 
-std::string module_path(const std::string& layer) {
-  std::string path;
-  for (std::size_t at = 0; at <= layer.size();) {
-    const std::size_t end = std::min(layer.find('/', at), layer.size());
-    const std::string part = layer.substr(at, end - at);
-    const auto digit = [](char c) { return c >= '0' && c <= '9'; };
-    const bool word = std::all_of(part.begin(), part.end(), [&](char c) {
-      return digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-    });
-    if (part.empty() || !word || (digit(part[0]) && !std::all_of(part.begin(), part.end(), digit))) return "";
-    path += (path.empty() ? "" : ".") + part;
-    at = end + 1;
-  }
-  return path;
-}
-
 ModulePaths module_paths(const FrameworkPlan& plan, const std::string& layers, ModuleNames names) {
   ModulePaths paths;
   if (!layers.empty() && plan.stacks.size() != 1) {
@@ -241,7 +237,7 @@ ModulePaths module_paths(const FrameworkPlan& plan, const std::string& layers, M
     std::vector<std::string>& stage = paths.stages.emplace_back();
     for (const std::string& module : part.modules) {
       const bool of_stack = !layers.empty() && place_in_stack(module, plan.stacks.front()) >= 0;
-      std::string path = of_stack ? layers : module_path(module);
+      std::string path = of_stack ? layers : planners::module_path(module);
       if (of_stack) path.replace(path.find("{i}"), 3, std::to_string(number++));
       if (path.empty() && names == ModuleNames::kAny) path = module;
       if (path.empty()) {

@@ -35,14 +35,21 @@ struct FrameworkPlan {
   int micro_batches = 1;
   std::int64_t samples = 1;  // of one micro-batch in one replica
   std::int64_t batch() const { return samples * replicas * micro_batches; }
-  std::string placement;     // where its devices are not the first of the servers in their order: which they are
   std::vector<int> servers;  // devices that it uses of each server, in order; empty: not known
+  // Where its devices are not the first of the cluster's first servers: which they are, from 0, and in which servers,
+  // from 1, which of theirs, from 0.
+  std::vector<int> chosen_devices;
+  std::vector<std::pair<int, std::vector<int>>> chosen_of_server;
   std::vector<FrameworkStage> parts;  // [S chunks]; empty: one stage, or not known
   std::vector<std::string> stacks;    // the model's numbered stacks of layers; empty: not known
   // The variables that the devices of a replica hold in parts, and their dimensions that are split.
   std::vector<std::pair<std::string, int>> split;
   bool shares_variables = false;  // stages hold the same variables, and sum their gradients
 };
+
+// Whether they are from, from + 1, ..., and as "2, 3".
+bool are_first(const std::vector<int>& numbers, int from = 0);
+std::string numbers_text(const std::vector<int>& numbers, const char* between = ", ");
 
 // What of a plan a framework cannot run, or what is missing to tell it: the end of "NAME cannot run ...", and what to
 // do about it.
@@ -86,8 +93,5 @@ enum class ModuleNames {
   kAny     // what is no path stands as the model has it
 };
 ModulePaths module_paths(const FrameworkPlan& plan, const std::string& layers, ModuleNames names = ModuleNames::kPaths);
-
-// The model's own name of a module as a path of PyTorch: "h/5" -> "h.5"; empty: it can be none.
-std::string module_path(const std::string& layer);
 
 }  // namespace automap::emit

@@ -112,9 +112,9 @@ Emitted emit_maxtext(const FrameworkPlan& plan) {
   }
   out.files.push_back({"", yaml});
   out.launch = {"python3", "-m", "MaxText.train", "src/MaxText/configs/base.yml"};
-  if (!plan.placement.empty()) out.missing.push_back(plan.placement);
-  if (plan.servers.empty() && plan.placement.empty())
-    out.missing.push_back("the servers are not known: all axes are inside one (ici)");
+  if (plan.servers.empty()) out.missing.push_back("the servers are not known: all axes are inside one (ici)");
+  for (const std::string& text : server_texts(plan)) out.missing.push_back(text);
+  for (const std::string& text : device_texts(plan)) out.missing.push_back(text);
   out.missing.push_back(
       "one process for each server, and the keys of the model and the data (run_name, model_name, "
       "hardware, ...)");

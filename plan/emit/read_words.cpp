@@ -255,7 +255,8 @@ ReadWords read_megatron(const std::vector<std::string>& all) {
   out.overlap = fsdp || words.has("overlap-grad-reduce");
   if (layout.tp > 1) out.sequence_parallel = words.has("sequence-parallel");
   for (const char* read : {"use-megatron-fsdp", "overlap-grad-reduce", "sequence-parallel", "ckpt-format",
-                           "no-gradient-accumulation-fusion", "rdzv-backend", "rdzv-endpoint", "num-layers"}) {
+                           "no-gradient-accumulation-fusion", "rdzv-backend", "rdzv-endpoint", "rdzv-id", "node-rank",
+                           "master-addr", "master-port", "num-layers"}) {
     words.text(read, "");
   }
   out.ignored = words.unread();
@@ -270,6 +271,10 @@ ReadWords read_maxtext(const WordMap& words) {
   for (const char* other : {"fsdp_transpose", "sequence", "context", "context_autoregressive", "tensor_transpose",
                             "expert", "autoregressive"}) {
     if (axis(other) != 1) refuse_words(std::string(other) + " parallelism is not planned", "leave it out");
+  }
+  if (words.text("ici_fsdp_parallelism", "-1") == "-1") {
+    refuse_words("ici_fsdp_parallelism is -1, as it is where nothing is said: all devices that are left",
+                 "say their number");
   }
   WordLayout layout;
   const std::int64_t data = axis("data"), fsdp = axis("fsdp"), sequence = axis("tensor_sequence");
@@ -304,65 +309,42 @@ ReadWords read_maxtext(const WordMap& words) {
   return out;
 }
 
-// "key = value" of tables, "table.key" -> value; arrays of arrays of strings stay as they stand, on one line.
-WordMap toml_words(std::string_view text) {
-  WordMap map;
-  std::string table;
-  for (std::size_t i = 0; i < text.size();) {
-    const std::size_t end = std::min(text.find('\n', i), text.size());
-    std::string line(text.substr(i, end - i));
-    i = end + 1;
-    const std::size_t first = line.find_first_not_of(" \t\r");
-    if (first == std::string::npos || line[first] == '#') continue;
-    if (line[first] == '[') {
-      table = line.substr(first + 1, line.find(']', first) - first - 1);
-      continue;
+// A list of lists of names, of TOML or Python, that begins at `at`, and where it ends.
+struct NamedLists {
+  std::vector<std::vector<std::string>> lists;
+  std::size_t end = 0;
+};
+NamedLists named_lists(std::string_view text, std::size_t at) {
+  NamedLists out;
+  int depth = 0;
+  for (; at < text.size(); ++at) {
+    const char c = text[at];
+    if (c == '[') {
+      if (++depth == 2) out.lists.emplace_back();
+    } else if (c == ']') {
+      if (--depth == 0) break;
+    } else if (c == '"' || c == '\'') {
+      std::string name;
+      for (++at; at < text.size() && text[at] != c; ++at) {
+        if (text[at] == '\\' && at + 1 < text.size()) ++at;
+        name += text[at];
+      }
+      if (!out.lists.empty()) out.lists.back().push_back(name);
     }
-    const std::size_t equals = line.find('=');
-    if (equals == std::string::npos) continue;
-    std::string key = line.substr(first, equals - first);
-    key.resize(key.find_last_not_of(" \t") + 1);
-    std::string value = line.substr(line.find_first_not_of(" \t", equals + 1) == std::string::npos
-                                        ? line.size()
-                                        : line.find_first_not_of(" \t", equals + 1));
-    const auto depth = [](const std::string& of) {
-      return std::count(of.begin(), of.end(), '[') - std::count(of.begin(), of.end(), ']');
-    };
-    while (depth(value) > 0 && i < text.size()) {
-      const std::size_t next = std::min(text.find('\n', i), text.size());
-      value += std::string(text.substr(i, next - i));
-      i = next + 1;
-    }
-    value.resize(value.find_last_not_of(" \t\r") + 1);
-    if (value.size() > 1 && value.front() == '"' && value.back() == '"') value = value.substr(1, value.size() - 2);
-    map.set(table + "." + key, value);
   }
-  return map;
+  out.end = std::min(at + 1, text.size());
+  return out;
 }
 
 // How many layers of the stack that has the most each inner list of names holds ("layers.3", "h_3").
-std::vector<int> counts_of_modules(std::string_view lists) {
+std::vector<int> counts_of_modules(std::string_view text, std::size_t at) {
   std::vector<std::map<std::string, int>> parts;
   std::map<std::string, int> all;
-  int depth = 0;
-  bool quoted = false;
-  std::string name;
-  for (const char c : lists) {
-    if (quoted) {
-      if (c != '"') {
-        name += c == '.' ? '/' : c;
-        continue;
-      }
-      quoted = false;
-      const auto number = planners::layer_number(name);
-      if (number && !parts.empty()) ++parts.back()[number->stack], ++all[number->stack];
-      name.clear();
-    } else if (c == '"') {
-      quoted = true;
-    } else if (c == '[') {
-      if (++depth == 2) parts.emplace_back();
-    } else if (c == ']' && --depth == 0) {
-      break;
+  for (const std::vector<std::string>& names : named_lists(text, at).lists) {
+    parts.emplace_back();
+    for (std::string name : names) {
+      std::replace(name.begin(), name.end(), '.', '/');
+      if (const auto number = planners::layer_number(name)) ++parts.back()[number->stack], ++all[number->stack];
     }
   }
   const auto most =
@@ -375,6 +357,43 @@ std::vector<int> counts_of_modules(std::string_view lists) {
   return counts;
 }
 
+// "key = value" of tables, "table.key" -> value; a list stays as it stands.
+WordMap toml_words(std::string_view text) {
+  WordMap map;
+  std::string table;
+  const auto trimmed = [](std::string_view of) {
+    const std::size_t from = of.find_first_not_of(" \t\r\n");
+    return from == std::string_view::npos ? std::string()
+                                          : std::string(of.substr(from, of.find_last_not_of(" \t\r\n") + 1 - from));
+  };
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t end = std::min(text.find('\n', i), text.size());
+    const std::string line = trimmed(text.substr(i, end - i));
+    const std::size_t equals = text.find('=', i);
+    i = end + 1;
+    if (line.empty() || line[0] == '#') continue;
+    if (line[0] == '[') {
+      table = line.substr(1, line.find(']') - 1);
+      continue;
+    }
+    if (equals >= end) continue;
+    const std::string key = line.substr(0, line.find_first_of(" \t="));
+    const std::size_t at = std::min(text.find_first_not_of(" \t", equals + 1), end);
+    std::string value;
+    if (at < end && text[at] == '[') {
+      const std::size_t behind = named_lists(text, at).end;
+      value = text.substr(at, behind - at);
+      i = std::max(i, behind);
+    } else if (at < end && (text[at] == '"' || text[at] == '\'')) {
+      value = text.substr(at + 1, std::min(text.find(text[at], at + 1), end) - at - 1);
+    } else {
+      value = trimmed(text.substr(at, std::min(text.find('#', at), end) - at));
+    }
+    map.set(table + "." + key, value);
+  }
+  return map;
+}
+
 ReadWords read_torchtitan(const WordMap& words) {
   WordLayout layout;
   const auto degree = [&](const char* key) { return words.number(std::string("parallelism.") + key, 1); };
@@ -382,14 +401,19 @@ ReadWords read_torchtitan(const WordMap& words) {
     words.only_one(std::string("parallelism.") + other, "parallelism of sequences and experts");
   }
   const std::int64_t replicate = degree("data_parallel_replicate_degree");
-  const std::int64_t shard = degree("data_parallel_shard_degree");
+  const bool rest = words.text("parallelism.data_parallel_shard_degree", "-1") == "-1";
+  if (rest && (replicate > 1 || !words.has("training.global_batch_size"))) {
+    refuse_words("data_parallel_shard_degree is -1, as it is where nothing is said: all devices that are left",
+                 "say their number");
+  }
+  const std::int64_t shard = rest ? 1 : degree("data_parallel_shard_degree");
   if (replicate > 1 && shard > 1) refuse_words("replicas of sharded replicas (HSDP) are not planned");
-  layout.dp = replicate * shard;
+  layout.dp = rest ? 0 : replicate * shard;
   layout.tp = degree("tensor_parallel_degree");
   layout.pp = degree("pipeline_parallel_degree");
   const std::string reshard = words.text("parallelism.fsdp_reshard_after_forward", "default");
   const bool keeps = reshard == "never" || (reshard == "default" && layout.pp > 1);
-  layout.zero = shard > 1 ? (keeps ? 2 : 3) : 0;
+  layout.zero = rest || shard > 1 ? (keeps ? 2 : 3) : 0;
   const std::string mode = words.text("activation_checkpoint.mode", "selective");
   if (mode != "full" && mode != "none") {
     refuse_words("activation_checkpoint.mode " + printable(mode) + ": what is planned is full or none");
@@ -412,7 +436,7 @@ ReadWords read_torchtitan(const WordMap& words) {
           "first stage and the last",
           "give the file that it stands in");
     }
-    layout.layers = counts_of_modules(modules);
+    layout.layers = counts_of_modules(modules, 0);
     if (static_cast<std::int64_t>(layout.layers.size()) != layout.pp) {
       refuse_words("module_fqns_per_model_part has " + std::to_string(layout.layers.size()) + " parts for " +
                    std::to_string(layout.pp) + " stages");
@@ -459,7 +483,7 @@ ReadWords read_deepspeed(std::string_view text) {
   layout.recompute = config.has("activation_checkpointing");
   layout.schedule = "1f1b";
   if (const std::size_t at = stages.find("\nSTAGES = ["); at != std::string_view::npos && layout.pp > 1) {
-    layout.layers = counts_of_modules(stages.substr(at));
+    layout.layers = counts_of_modules(stages, at);
     layout.recompute = stages.find("\nRECOMPUTE = True") != std::string_view::npos;
     if (static_cast<std::int64_t>(layout.layers.size()) != layout.pp) {
       refuse_words("STAGES are " + std::to_string(layout.layers.size()) + ", pipeline.stages " +
@@ -487,7 +511,7 @@ std::optional<ReadWords> read_words(std::string_view text) {
     refuse_words("a script of Python is not read", "give the plan that it was made of: --plan FILE");
   }
   if (text.find("module_fqns_per_model_part =") != std::string_view::npos ||
-      (text.front() == '[' && text.find("_parallel_degree") != std::string_view::npos)) {
+      (text.find("[parallelism]") != std::string_view::npos)) {
     return read_torchtitan(toml_words(text));
   }
   const bool options = text.substr(0, 2) == "--" || text.find(" --") != std::string_view::npos;

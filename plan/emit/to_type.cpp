@@ -74,26 +74,42 @@ std::string to_type_text(const pipeline::PlanToType& told) {
   return out;
 }
 
+std::vector<std::string> server_texts(const FrameworkPlan& plan) {
+  std::vector<int> servers;
+  for (const auto& [server, devices] : plan.chosen_of_server) servers.push_back(server);
+  if (are_first(servers, 1)) return {};
+  return {"its servers are " + numbers_text(servers) + " of the cluster, in this order"};
+}
+
+std::vector<std::string> device_texts(const FrameworkPlan& plan) {
+  std::vector<std::string> out;
+  for (const auto& [server, devices] : plan.chosen_of_server) {
+    if (are_first(devices)) continue;
+    out.push_back("CUDA_VISIBLE_DEVICES=" + numbers_text(devices, ",") + " on server " + std::to_string(server) +
+                  " of the cluster");
+  }
+  return out;
+}
+
 std::vector<std::string> torchrun_words(const FrameworkPlan& plan, std::vector<std::string>* missing) {
   std::vector<std::string> words = {"torchrun"};
   const std::vector<int>& servers = plan.servers;
-  if (!plan.placement.empty()) missing->push_back(plan.placement);
-  if (servers.empty() && !plan.placement.empty()) return words;
   if (servers.empty()) {
     missing->push_back("the servers are not known: start " + std::to_string(plan.devices()) + " processes");
     return words;
   }
-  const bool alike = std::all_of(servers.begin(), servers.end(), [&](int used) { return used == servers.front(); });
   words.insert(words.end(), {"--nnodes", std::to_string(servers.size())});
-  if (alike) {
+  if (std::all_of(servers.begin(), servers.end(), [&](int used) { return used == servers.front(); })) {
     words.insert(words.end(), {"--nproc-per-node", std::to_string(servers.front())});
   } else {
-    std::string each;
-    for (const int used : servers) each += (each.empty() ? "" : ", ") + std::to_string(used);
-    missing->push_back("--nproc-per-node of each server, in order: " + each);
+    missing->push_back("--nproc-per-node of each server, in order: " + numbers_text(servers));
   }
-  if (servers.size() > 1)
-    missing->push_back("--rdzv-backend c10d --rdzv-endpoint HOST:PORT of torchrun, on every server");
+  if (servers.size() > 1) {
+    missing->push_back("on the servers, in order, --node-rank 0 to " + std::to_string(servers.size() - 1) +
+                       " of torchrun, and on all --master-addr HOST, that of the first");
+  }
+  for (const std::string& text : server_texts(plan)) missing->push_back(text);
+  for (const std::string& text : device_texts(plan)) missing->push_back(text);
   return words;
 }
 

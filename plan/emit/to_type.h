@@ -51,7 +51,12 @@ Emitted emit_deepspeed(const FrameworkPlan& plan, const std::string& layers);
 Emitted emit_torch(const FrameworkPlan& plan, const std::string& layers);
 Emitted emit_jax_mesh(const FrameworkPlan& plan);
 
-// "torchrun --nnodes 2 --nproc-per-node 8", and what is missing where servers differ or are not known.
+// "torchrun --nnodes 2 --nproc-per-node 8", and what is missing where there are several, or they are not known.
 std::vector<std::string> torchrun_words(const FrameworkPlan& plan, std::vector<std::string>* missing);
+
+// Which servers of the cluster are used, where they are not the first ones in their order, and which devices of them:
+// a sentence each.
+std::vector<std::string> server_texts(const FrameworkPlan& plan);
+std::vector<std::string> device_texts(const FrameworkPlan& plan);
 
 }  // namespace automap::emit

@@ -38,7 +38,7 @@ ModulePaths torchtitan_paths(const FrameworkPlan& plan) {
 bool has_torchtitan_names(const FrameworkPlan& plan) {
   for (const FrameworkStage& part : plan.parts) {
     for (const std::string& module : part.modules) {
-      if (module_path(module) == "tok_embeddings") return true;
+      if (planners::module_path(module) == "tok_embeddings") return true;
     }
   }
   return false;

@@ -96,21 +96,6 @@ std::vector<Border> layer_borders(const Profile& profile, const std::map<std::st
   return borders;
 }
 
-// "h/5" -> "h.5"; empty when a part of it is neither an identifier nor a number ("block 3 of 48", "wte.attend").
-std::string dotted_path(const std::string& layer) {
-  std::string path;
-  for (std::size_t at = 0; at <= layer.size();) {
-    const std::size_t end = std::min(layer.find('/', at), layer.size());
-    const std::string part = layer.substr(at, end - at);
-    const bool word = std::all_of(part.begin(), part.end(),
-                                  [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; });
-    if (part.empty() || !word || (is_digit(part[0]) && !std::all_of(part.begin(), part.end(), is_digit))) return "";
-    path += (path.empty() ? "" : ".") + part;
-    at = end + 1;
-  }
-  return path;
-}
-
 // Fills in split_spec, or why there is none, and the modules of each stage: what a scope is named after may be a
 // function, and only what holds variables is known to be a module. Of a stack one layer that does is enough: layers
 // that share variables hold them once.
@@ -130,7 +115,7 @@ void name_modules(const Profile& profile, const std::map<std::string, int>& stac
   }
   std::vector<std::string> paths;
   for (const std::string& layer : split.split_before) {
-    paths.push_back(dotted_path(layer));
+    paths.push_back(module_path(layer));
     if (paths.back().empty()) {
       split.no_split_spec = "\"" + layer + "\" is no module's path";
     } else if (holders.empty()) {
@@ -281,6 +266,20 @@ std::vector<int> stack_starts(const Profile& profile) {
     starts.push_back(static_cast<int>(i));
   }
   return starts;
+}
+
+std::string module_path(const std::string& layer) {
+  std::string path;
+  for (std::size_t at = 0; at <= layer.size();) {
+    const std::size_t end = std::min(layer.find('/', at), layer.size());
+    const std::string part = layer.substr(at, end - at);
+    const bool word = std::all_of(part.begin(), part.end(),
+                                  [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; });
+    if (part.empty() || !word || (is_digit(part[0]) && !std::all_of(part.begin(), part.end(), is_digit))) return "";
+    path += (path.empty() ? "" : ".") + part;
+    at = end + 1;
+  }
+  return path;
 }
 
 std::vector<int> stack_cuts(const Profile& profile) {

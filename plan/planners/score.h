@@ -27,8 +27,8 @@ struct Layout {
   std::int64_t micro_batch_size = 0;  // 0: not said
   pipeline::StageVariant variant;
   pipeline::Schedule schedule = pipeline::Schedule::kAdaptive;
-  std::vector<int> layers = {};   // [pp] of the model's one stack in each stage; empty: spread evenly
-  std::string text() const;  // "dp=8,pp=4,micro-batch-size=2,zero=1"
+  std::vector<int> layers = {};  // [pp] of the model's one stack in each stage; empty: spread evenly
+  std::string text() const;      // "dp=8,pp=4,micro-batch-size=2,zero=1"
 };
 
 // What the command line says of every stage; empty: nothing.

@@ -78,6 +78,26 @@ class Emit(ProgramTest):
         done = run("automap-infer", GPT2, "--cluster", "a100-2x8", "--layout", text.replace("--sequence-parallel\n", ""), "--json")
         self.assertNotEqual(json.loads(done.stdout)["step_ms"], plan["step_ms"], done.stderr)
 
+    def test_devices_of_the_plans_choice(self):
+        layout = "dp=8,pp=2,micro-batch-size=2,schedule=1f1b,zero=1"
+        path = self.folder / "plan.json"
+        given = (GPT2, "--cluster", "a100-2x8")
+        self.assertEqual(run("automap-infer", *given, "--batch", "64", "--layout", layout, "-o", path, "-q").returncode, 0)
+        plan = json.loads(path.read_text())
+        for groups, says in (([[*range(9, 17)], [*range(1, 9)]], "its servers are 2, 1 of the cluster, in this order"),
+                             ([[*range(1, 9)], [*range(9, 17)]], None),
+                             ([[*range(1, 9)], [16, *range(9, 16)]], "CUDA_VISIBLE_DEVICES=7,0,1,2,3,4,5,6 on server 2 of the cluster")):
+            for group, devices in zip(plan["groups"], groups):
+                group["devices"] = devices
+            chosen = self.put("chosen.json", json.dumps(plan))
+            _, said = self.emit(chosen, "megatron")
+            self.assertEqual([one for one in said["missing"] if "of the cluster" in one], [says] if says else [])
+            # As automap-infer says of it.
+            done = run("automap-infer", *given, "--plan", chosen, "--for", "megatron", "--json")
+            self.assertEqual(json.loads(done.stdout)["to_type"]["missing"], said["missing"], done.stderr)
+        plan["groups"][0]["devices"][0], plan["groups"][1]["devices"][0] = 9, 1
+        self.assert_refused("order comes back to server", self.put("chosen.json", json.dumps(plan)), "--to", "megatron")
+
     def test_files_are_what_their_readers_take(self):
         path, plan = self.plan(GPT2, "h100-2x8", 256, "torchtitan", "--stages", "4")
         text, _ = self.emit(path, "torchtitan", "--layers", "it's \"x\".{i}")
@@ -226,14 +246,17 @@ class Emit(ProgramTest):
         path = self.folder / "plan.json"
         done = run("automap-infer", GPT2, "--cluster", "h100-1x8", "--batch", "32", "--for", "jax", "--layout", layout, "-o", path, "-q")
         self.assertEqual(done.returncode, 0, done.stderr)
-        text, _ = self.emit(path, "jax")
+        plan = json.loads(path.read_text())
+        plan["groups"][0]["devices"] = [8, 7, 5, 6]
+        text, _ = self.emit(self.put("chosen.json", json.dumps(plan)), "jax")
         (self.folder / "plan.py").write_text(text)
-        split = {name: dim for name, dim in json.loads(path.read_text())["partition"]["partition"].items() if dim >= 0}
+        split = {name: dim for name, dim in plan["partition"]["partition"].items() if dim >= 0}
         self.assertGreater(len(split), 20)
         (self.folder / "use.py").write_text(f"SPLIT = {split!r}\n" + """
 import jax, jax.numpy as jnp, plan
 from jax.sharding import NamedSharding, PartitionSpec as P
 on = plan.mesh()
+assert [device.id for device in on.devices.flat] == [7, 6, 4, 5], on.devices
 assert dict(on.shape) == {"stage": 1, "data": 2, "model": 2}, on.shape
 tree = {"h": [{"attn": {"c_attn": {"kernel": jnp.ones((768, 2304)), "bias": jnp.ones((2304,))}}}], "odd": jnp.ones((3, 5))}
 specs = plan.specs(tree)
@@ -248,7 +271,7 @@ step = jax.jit(lambda t, x: plan.between(plan.layer(lambda v: v @ t["h"][0]["att
 x = jax.device_put(jnp.ones((8, 4, 768)), NamedSharding(on, plan.BATCH))
 assert float(step(sharded, x)) == 8 * 4 * 768 * 2304
 """)
-        env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
+        env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
         done = subprocess.run([JAX, "-B", "use.py"], cwd=self.folder, env=env, capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
 

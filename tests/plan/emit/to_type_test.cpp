@@ -12,6 +12,7 @@
 #include "common/base/error.h"
 #include "common/base/files.h"
 #include "common/base/json.h"
+#include "common/base/rng.h"
 #include "common/hlo/hlo_text.h"
 #include "plan/emit/quote.h"
 #include "plan/emit/read_words.h"
@@ -110,9 +111,42 @@ std::vector<NamedPlan> plans() {
   plan = &add("stages of 3 devices on servers of 8 and 4", gpt({6, 4, 2, 0}));
   plan->replicas = 3, plan->samples = 1, plan->micro_batches = 8, plan->servers = {8, 4};
 
+  plan = &add("1F1B on the last devices of the second server and the first of the first", gpt({6, 6}));
+  plan->replicas = 2, plan->samples = 1, plan->micro_batches = 8, plan->servers = {4, 4};
+  plan->chosen_devices = {6, 7, 0, 1};
+  plan->zero = 1;
+
   plan = &add("names that mean something to shells, TOML, JSON and Python",
               stacked({2, 2}, "blocks", {"it's; rm -rf $HOME", "a\"b\\c\n"}, {"head"}));
   plan->samples = 1, plan->micro_batches = 4, plan->servers = {2};
+  return all;
+}
+
+// Layers of a stack with any number of others in front of them and behind, spread over stages that each hold a layer
+// but perhaps for the last.
+std::vector<NamedPlan> random_plans() {
+  std::vector<NamedPlan> all;
+  for (std::uint64_t item = 0; item < 100; ++item) {
+    Rng random(1, 1, item);
+    const auto up_to = [&](int most) { return 1 + static_cast<int>(random.below(static_cast<std::uint64_t>(most))); };
+    const auto others = [&](const char* name) {
+      std::vector<std::string> names;
+      for (int i = up_to(3); i > 0; --i) names.push_back(name + std::string(static_cast<std::size_t>(i), 'x'));
+      return names;
+    };
+    std::vector<int> counts;
+    const bool even = up_to(2) == 1;
+    for (int s = up_to(4), of_all = up_to(6); s > 0; --s) counts.push_back(even ? of_all : up_to(6));
+    if (counts.size() > 1 && up_to(4) == 1) counts.back() = 0;
+    all.push_back({"random", stacked(counts, up_to(2) == 1 ? "h" : "model/layers", others("front"), others("behind"))});
+    FrameworkPlan& plan = all.back().plan;
+    plan.replicas = up_to(4), plan.width = up_to(2), plan.samples = up_to(3);
+    plan.micro_batches = plan.stages * up_to(3), plan.zero = plan.replicas > 1 ? up_to(4) - 1 : 0;
+    plan.sequence_parallel = plan.width > 1 && up_to(2) == 1;
+    plan.schedule = up_to(3) == 1 ? Schedule::kGpipe : Schedule::k1f1b;
+    plan.servers = {plan.devices()};
+    plan.recompute.assign(counts.size(), up_to(2) == 1);
+  }
   return all;
 }
 
@@ -140,6 +174,9 @@ Written written(const FrameworkPlan& plan) {
     stage.devices = plan.replicas * plan.width;
     stage.variant = {plan.zero, plan.recompute[static_cast<std::size_t>(s)]};
     stage.in_flight = plan.stages - s;
+    for (int d = 0; d < stage.devices && !plan.chosen_devices.empty(); ++d) {
+      stage.device_numbers.push_back(plan.chosen_devices[static_cast<std::size_t>(s * stage.devices + d)] + 1);
+    }
     stage.shared_gradients_ms = plan.shares_variables && (s == 0 || s + 1 == plan.stages) ? 1 : 0;
     document.stages.push_back(stage);
     if (s > 0) {
@@ -232,8 +269,11 @@ TEST(ToType, EveryFrameworkButAnyHasAnEmitter) {
 // What was written says the same when it is read.
 TEST(ToType, WhatIsWrittenIsReadBack) {
   int read = 0;
+  std::vector<NamedPlan> all = plans();
+  const std::vector<NamedPlan> more = random_plans();
+  all.insert(all.end(), more.begin(), more.end());
   for (const char* name : {"megatron", "torchtitan", "maxtext", "deepspeed"}) {
-    for (const NamedPlan& one : plans()) {
+    for (const NamedPlan& one : all) {
       const FrameworkPlan& plan = one.plan;
       // Interleaved 1F1B is no layout.
       if (plan.chunks > 1) continue;
@@ -280,7 +320,7 @@ TEST(ToType, WhatIsWrittenIsReadBack) {
       EXPECT_EQ(typed->batch, words->batch);
     }
   }
-  EXPECT_GE(read, 14);
+  EXPECT_GE(read, 120);
 }
 
 std::string refused(const std::string& words) {
@@ -318,6 +358,23 @@ TEST(ReadWords, MegatronsLayoutsHaveItsGrammar) {
               HasSubstr("4 parts for 2 stages"));
 }
 
+// What people have in their files: comments, quotes of either kind, degrees that are left to the framework.
+TEST(ReadWords, FilesOfPeopleAreRead) {
+  const std::string head = "# torchtitan\n[training]\nglobal_batch_size = 64  # samples\n\n[parallelism]\n";
+  const std::string stages =
+      "module_fqns_per_model_part = [ ['tok', 'layers.0'], # first\n  [\"it's [\\\"0\\\"]\", \"layers.1\",\n "
+      "\"layers.2\"] ]\n";
+  EXPECT_EQ(read_words(head + "pipeline_parallel_degree = 2\npipeline_parallel_schedule = '1F1B'\n" + stages +
+                       "tensor_parallel_degree = 2\n[activation_checkpoint]\nmode = \"none\"\n")
+                ->layout,
+            "dp=auto,pp=2,tp=2,micro-batch-size=1,zero=2,recompute=none,schedule=1f1b,layers=1+2");
+  EXPECT_THAT(refused(head + "data_parallel_replicate_degree = 2\n[activation_checkpoint]\nmode = \"none\"\n"),
+              HasSubstr("data_parallel_shard_degree is -1"));
+  EXPECT_THAT(refused("ici_tensor_parallelism=2 per_device_batch_size=2"), HasSubstr("ici_fsdp_parallelism is -1"));
+  EXPECT_EQ(read_words("dcn_fsdp_parallelism=2 ici_fsdp_parallelism=4 per_device_batch_size=2")->layout,
+            "dp=8,pp=1,tp=1,micro-batch-size=2,zero=3,recompute=layer,schedule=1f1b");
+}
+
 TEST(ReadWords, WhatIsNotPlannedIsRefused) {
   EXPECT_THAT(refused("--context-parallel-size 2 --micro-batch-size 1"), HasSubstr("context-parallel-size"));
   EXPECT_THAT(refused("--num-layers-per-virtual-pipeline-stage 2"), HasSubstr("virtual"));
@@ -325,14 +382,15 @@ TEST(ReadWords, WhatIsNotPlannedIsRefused) {
   EXPECT_THAT(refused("--micro-batch-size two"), HasSubstr("'two'"));
   EXPECT_THAT(refused("torchrun --nproc-per-node 6 x.py --tensor-model-parallel-size 4"), HasSubstr("6 processes"));
   EXPECT_THAT(refused("--micro-batch-size '2"), HasSubstr("quote"));
-  EXPECT_THAT(refused("ici_context_parallelism=2"), HasSubstr("context"));
+  EXPECT_THAT(refused("ici_context_parallelism=2 ici_fsdp_parallelism=1"), HasSubstr("context"));
   EXPECT_THAT(refused("ici_data_parallelism=2 ici_fsdp_parallelism=2"), HasSubstr("data and fsdp"));
   EXPECT_THAT(refused("ici_fsdp_parallelism=-1"), HasSubstr("-1"));
   EXPECT_THAT(refused("ici_fsdp_parallelism=8 remat_policy=custom"), HasSubstr("custom"));
   EXPECT_THAT(refused("{\"train_batch_size\": 7, \"train_micro_batch_size_per_gpu\": 2}"),
               HasSubstr("train_batch_size"));
   EXPECT_THAT(refused("{\"train_batch_size\": "), HasSubstr("no JSON"));
-  EXPECT_THAT(refused("[parallelism]\npipeline_parallel_degree = 2\n[activation_checkpoint]\nmode = \"none\"\n"),
+  EXPECT_THAT(refused("[parallelism]\ndata_parallel_shard_degree = 1\npipeline_parallel_degree = "
+                      "2\n[activation_checkpoint]\nmode = \"none\"\n"),
               HasSubstr("module_fqns_per_model_part is missing"));
   EXPECT_THAT(refused("\"\"\"A plan.\"\"\"\nimport torch\n"), HasSubstr("Python"));
   EXPECT_FALSE(read_words("dp=8,pp=4,micro-batch-size=2"));
@@ -405,17 +463,44 @@ TEST(FrameworkPlan, ProcessesStandWhereThePlansDevicesDo) {
     facts.layers = &made.layers;
     facts.cluster = &made.cluster;
     FrameworkPlan plan;
-    EXPECT_EQ(framework_plan(planners::find_framework("megatron"), made.document, facts, &plan).what, "");
+    const Inexpressible cannot = framework_plan(planners::find_framework("megatron"), made.document, facts, &plan);
+    if (!cannot.what.empty()) return "cannot run " + cannot.what;
     std::string text;
     for (const int used : plan.servers) text += std::to_string(used) + " ";
-    return text + plan.placement;
+    for (const std::string& said : server_texts(plan)) text += said + "; ";
+    for (const std::string& said : device_texts(plan)) text += said + "; ";
+    for (const int device : plan.chosen_devices) text += std::to_string(device) + " ";
+    return text;
   };
   EXPECT_EQ(placed({1, 2}, {3, 4}), "4 ");
-  EXPECT_EQ(placed({3, 4}, {5, 6}), "2 2 CUDA_VISIBLE_DEVICES=2,3 on server 1");
-  EXPECT_EQ(placed({7, 8}, {1, 2}), "2 2 node ranks from 0 on are servers 3, 1 of the cluster");
-  EXPECT_EQ(placed({2, 1}, {5, 6}), "2 2 CUDA_VISIBLE_DEVICES=1,0 on server 1");
-  EXPECT_EQ(placed({1, 5}, {2, 6}),
-            "processes in the order of the plan's devices, which change servers to and fro: 1, 5, 2, 6");
+  EXPECT_EQ(placed({3, 4}, {5, 6}), "2 2 CUDA_VISIBLE_DEVICES=2,3 on server 1 of the cluster; 2 3 4 5 ");
+  EXPECT_EQ(placed({7, 8}, {1, 2}), "2 2 its servers are 3, 1 of the cluster, in this order; 6 7 0 1 ");
+  EXPECT_EQ(placed({2, 1}, {5, 6}), "2 2 CUDA_VISIBLE_DEVICES=1,0 on server 1 of the cluster; 1 0 4 5 ");
+  EXPECT_EQ(placed({1, 2}, {7, 8}), "2 2 its servers are 1, 3 of the cluster, in this order; 0 1 6 7 ");
+  EXPECT_EQ(placed({1, 5}, {2, 6}), "cannot run devices whose order comes back to server 1");
+}
+
+// Even groups of replicas leave over what a server has too little of for another.
+TEST(FrameworkPlan, EvenGroupsLeaveOutWhatTheirWidthDoes) {
+  FrameworkPlan two = gpt({6, 6});
+  two.servers = {4, 2, 4};
+  const Written made = written(two);
+  pipeline::PlanCorner corner;
+  corner.layout = "dp=1,pp=2,tp=3";
+  corner.stages = 2;
+  corner.width = 3;
+  corner.devices = 6;
+  corner.micro_batches = 2;
+  corner.micro_batch_samples = 1;
+  corner.chunk_cuts = {1};
+  PlanFacts facts;
+  facts.layers = &made.layers;
+  facts.cluster = &made.cluster;
+  FrameworkPlan plan;
+  EXPECT_EQ(framework_plan(planners::find_framework("megatron"), made.document, corner, facts, &plan).what, "");
+  EXPECT_EQ(plan.servers, (std::vector<int>{3, 3}));
+  EXPECT_THAT(server_texts(plan), ::testing::ElementsAre("its servers are 1, 3 of the cluster, in this order"));
+  EXPECT_EQ(plan.chosen_devices, (std::vector<int>{0, 1, 2, 6, 7, 8}));
 }
 
 // By the marks that they leave: names of modules, of operations and of their types.
