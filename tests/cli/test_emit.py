@@ -95,7 +95,7 @@ class Emit(ProgramTest):
             # As automap-infer says of it.
             done = run("automap-infer", *given, "--plan", chosen, "--for", "megatron", "--json")
             self.assertEqual(json.loads(done.stdout)["to_type"]["missing"], said["missing"], done.stderr)
-        plan["groups"][0]["devices"][0], plan["groups"][1]["devices"][0] = 9, 1
+        plan["groups"][0]["devices"], plan["groups"][1]["devices"] = [9, *range(2, 9)], [1, *range(10, 17)]
         self.assert_refused("order comes back to server", self.put("chosen.json", json.dumps(plan)), "--to", "megatron")
 
     def test_files_are_what_their_readers_take(self):
