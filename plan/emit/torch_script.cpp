@@ -20,25 +20,36 @@ def mesh(device_type="cuda"):
     return init_device_mesh(device_type, (STAGES, REPLICAS, WIDTH), mesh_dim_names=("stage", "replica", "width"))
 
 
-def replicate(module, devices):
-    """The module on all replicas, as ZERO says; its modules that MODULES names are sharded one by one."""
+def layers(module, part):
+    """Names of its layers: those that MODULES has, of one stage the entries of the longest list of modules."""
+    if STAGES > 1:
+        return [name for name, _ in module.named_modules() if name in MODULES[part]]
+    kinds = (torch.nn.ModuleList, torch.nn.Sequential)
+    lists = {name: one for name, one in module.named_modules() if isinstance(one, kinds)}
+    longest = max(lists, key=lambda name: len(lists[name]), default=None)
+    return [] if longest is None else [f"{longest}.{name}".lstrip(".") for name, _ in lists[longest].named_children()]
+
+
+def replicate(module, part, devices):
+    """The module on all replicas, as ZERO says; its layers are sharded one by one."""
     if REPLICAS == 1:
         return module
     if ZERO < 2:
-        return DistributedDataParallel(module, process_group=devices["replica"].get_group())
-    names = {name for stage in MODULES for name in stage}
-    for name, part in list(module.named_modules()):
-        if name in names:
-            fully_shard(part, mesh=devices["replica"], reshard_after_forward=ZERO == 3)
+        wrapped = DistributedDataParallel(module, process_group=devices["replica"].get_group())
+        if STAGES > 1:
+            wrapped.graph = module.graph  # in which the stage looks up what it receives
+        return wrapped
+    for name in layers(module, part):
+        fully_shard(module.get_submodule(name), mesh=devices["replica"], reshard_after_forward=ZERO == 3)
     fully_shard(module, mesh=devices["replica"], reshard_after_forward=ZERO == 3)
     return module
 
 
 def recompute(module, part):
-    """Its modules that MODULES names keep what enters them, and run again in the backward."""
+    """Its layers keep what enters them, and run again in the backward."""
     if not RECOMPUTE[part % STAGES]:
         return
-    for name in MODULES[part] if STAGES > 1 else [name for name, _ in module.named_children()]:
+    for name in layers(module, part):
         parent, _, last = name.rpartition(".")
         setattr(module.get_submodule(parent), last, checkpoint_wrapper(module.get_submodule(name)))
 
@@ -60,14 +71,14 @@ class Step:
         self.stage = devices["stage"].get_local_rank() if STAGES > 1 else 0
         if STAGES == 1:
             recompute(model, 0)
-            self.modules = [replicate(model.to(device), devices)]
+            self.modules = [replicate(model.to(device), 0, devices)]
         else:
             pipe = pipeline(model, mb_args=example, split_spec={name: SplitPoint.BEGINNING for name in SPLIT_BEFORE})
             numbers = range(self.stage, len(MODULES), STAGES)  # one for each chunk
             parts = [pipe.build_stage(number, device, devices["stage"].get_group()) for number in numbers]
             for number, part in zip(numbers, parts):
                 recompute(part.submod, number)
-                part.submod = replicate(part.submod.to(device), devices)
+                part.submod = replicate(part.submod.to(device), number, devices)
             self.modules = [part.submod for part in parts]
             self.schedule = SCHEDULE(parts if len(parts) > 1 else parts[0], n_microbatches=MICRO_BATCHES, loss_fn=loss)
         self.optimizer = optimizer(self.modules, **optimizer_options)

@@ -1,0 +1,47 @@
+"""The script that automap-emit writes for torch.distributed, run on four processes by gloo: losses are those of one process."""
+
+import json
+import os
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "cli"))
+from programs import FIXTURES, ProgramTest, run  # noqa: E402
+
+PYTHON = os.environ.get("AUTOMAP_TORCH_PYTHON")
+NO_TORCH = "no torch; AUTOMAP_TORCH_PYTHON names a Python with PyTorch 2.6 or later"
+GPT2 = FIXTURES / "gpt2.hlo.gz"
+
+
+@unittest.skipUnless(PYTHON, NO_TORCH)
+class TorchScript(ProgramTest):
+    def losses(self, plan, *options):
+        script = self.folder / "plan.py"
+        done = run("automap-emit", plan, "--to", "torch", "-o", script, *options)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        steps = Path(__file__).resolve().parent / "torch_steps.py"
+        done = subprocess.run([PYTHON, "-B", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4", str(steps), str(script)],
+                              capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""})
+        self.assertEqual(done.returncode, 0, done.stderr[-4000:])
+        said = json.loads(done.stdout.strip().split("\n")[-1])
+        self.assertLess(said["alone"][-1], said["alone"][0] - 0.1)
+        for planned, alone in zip(said["planned"], said["alone"], strict=True):
+            self.assertAlmostEqual(planned, alone, delta=2e-5)
+
+    def test_steps_are_those_of_one_process(self):
+        pipeline = "dp=2,pp=2,micro-batch-size=2,schedule={schedule},layers=7+5"
+        for layout in (*(pipeline.format(schedule="1f1b") + f",zero={zero}" for zero in (0, 2, 3)),
+                       pipeline.format(schedule="gpipe") + ",recompute=layer",
+                       "dp=1,pp=4,micro-batch-size=2,schedule=1f1b,recompute=layer",
+                       *(f"dp=4,pp=1,micro-batch-size=2,zero={zero},recompute=layer" for zero in (0, 1, 2, 3))):
+            with self.subTest(layout):
+                plan = self.folder / "plan.json"
+                done = run("automap-infer", GPT2, "--cluster", "h100-1x8", "--batch", "16", "--for", "torch", "--layout", layout, "-o", plan, "-q")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.losses(plan)
+
+
+if __name__ == "__main__":
+    unittest.main()
