@@ -4,7 +4,6 @@
 
 import importlib.util
 import json
-import os
 import sys
 
 import torch
@@ -66,7 +65,7 @@ def main():
     for words, target in batches:
         own = slice(replica * each, (replica + 1) * each)
         losses = step(words[own], target[own])
-        known = torch.tensor([sum(one.item() for one in losses), len(losses)])
+        known = torch.tensor([sum(one.item() for one in losses), len(losses)], dtype=torch.float64)
         dist.all_reduce(known)
         planned.append(float(known[0] / known[1]))
 
@@ -84,5 +83,4 @@ def main():
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     main()
