@@ -162,7 +162,7 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
     print(summary_text(document, report, summary_width()));
     print(options.details ? "\n" + report_text(document, placed.problem(), report)
                           : asked_tables_text(document, report));
-    if (document.to_type) print("\n" + emit::to_type_text(*document.to_type));
+    if (document.to_type) print("\n" + emit::to_type_text(*document.to_type, options.output, options.details));
   }
   call.outputs.commit();
 }

@@ -3,6 +3,7 @@
 
 #include "common/base/json.h"
 #include "common/base/json_text.h"
+#include "plan/emit/quote.h"
 #include "plan/emit/to_type.h"
 
 namespace automap::emit {
@@ -86,6 +87,7 @@ Emitted emit_deepspeed(const FrameworkPlan& plan, const std::string& layers) {
     out.files.push_back({"", json_text(config)});
   }
   out.arguments = {"--deepspeed", "--deepspeed_config", "FILE"};
+  out.with_file = shell_line(out.arguments);
   out.launch = {"deepspeed"};
   const std::vector<int>& servers = plan.servers;
   if (servers.empty()) {

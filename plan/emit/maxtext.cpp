@@ -111,7 +111,9 @@ Emitted emit_maxtext(const FrameworkPlan& plan) {
     out.arguments.push_back(key + "=" + value);
   }
   out.files.push_back({"", yaml});
-  out.launch = {"python3", "-m", "MaxText.train", "src/MaxText/configs/base.yml"};
+  out.launch = {"python3", "-m", "MaxText.train"};
+  out.arguments.insert(out.arguments.begin(), "src/MaxText/configs/base.yml");
+  out.with_file = "FILE";
   if (plan.servers.empty()) out.missing.push_back("the servers are not known: all axes are inside one (ici)");
   for (const std::string& text : server_texts(plan)) out.missing.push_back(text);
   for (const std::string& text : device_texts(plan)) out.missing.push_back(text);

@@ -79,6 +79,7 @@ Emitted emit_megatron(const FrameworkPlan& plan) {
   }
   out.launch = torchrun_words(plan, &out.missing);
   out.launch.push_back("pretrain_gpt.py");
+  out.with_file = "$(cat FILE)";
   out.missing.push_back("the model's own arguments (sizes, precision) and those of the data");
   std::string text;
   for (std::size_t i = 0; i < words.size(); ++i) {

@@ -65,13 +65,19 @@ pipeline::PlanToType to_type(const planners::Framework& framework, const pipelin
   return told;
 }
 
-std::string to_type_text(const pipeline::PlanToType& told) {
+std::string to_type_text(const pipeline::PlanToType& told, const std::string& plan_file, bool details) {
   if (!told.cannot.empty()) {
     return "To type      nothing: " + told.framework + " cannot run " + printable(told.cannot) + "\n";
   }
   std::string out = "To type for " + told.framework + "\n  " + printable(shell_line(told.arguments)) + "\n";
-  for (const std::string& missing : told.missing) out += "  and: " + printable(missing) + "\n";
-  return out;
+  for (const std::string& missing : told.missing) out += details ? "  and: " + printable(missing) + "\n" : "";
+  const bool more = !details && !told.missing.empty();
+  out += more ? "  what else is to do, a file, other frameworks: " : "  a file, other frameworks: ";
+  const std::string written = plan_file.empty() ? "-o PLAN here, then " : "";
+  return out + written +
+         printable(shell_line(
+             {"automap", "emit", plan_file.empty() ? "PLAN" : plan_file, "--to", told.framework, "-o", "FILE"})) +
+         "\n";
 }
 
 std::vector<std::string> server_texts(const FrameworkPlan& plan) {

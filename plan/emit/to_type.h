@@ -21,6 +21,7 @@ struct Emitted {
   std::vector<std::string> launch;     // the words in front of the arguments: "torchrun --nnodes 2 ... pretrain_gpt.py"
   std::vector<std::string> arguments;  // of the framework, one word each, without quotes
   std::vector<EmittedFile> files;      // the first holds the arguments, in the framework's own form
+  std::string with_file;               // what is typed instead of them where they stand in FILE: "$(cat FILE)"
   std::vector<std::string> missing;    // what is left to do, one sentence each
   Inexpressible cannot;                // beyond what the frameworks' table says; the rest is empty then
 };
@@ -36,8 +37,9 @@ Emitted emit_for(const FrameworkPlan& plan, const EmitOptions& options);
 // The words for the end of a report, and the `to_type` of its JSON.
 pipeline::PlanToType to_type(const planners::Framework& framework, const pipeline::PlanDocument& document,
                              const PlanFacts& facts);
-// The same for people: a few lines.
-std::string to_type_text(const pipeline::PlanToType& told);
+// The same for people: a few lines, of the plan that is written to `plan_file`; empty: to none. What is left to do is
+// said with `details`.
+std::string to_type_text(const pipeline::PlanToType& told, const std::string& plan_file, bool details);
 
 // The framework whose words the user of a module knows: maxtext of a module that JAX made, torchtitan of one of
 // PyTorch; null: not known.

@@ -121,6 +121,7 @@ Emitted emit_torchtitan(const FrameworkPlan& plan, const std::string& layers) {
   }
   out.launch = torchrun_words(plan, &out.missing);
   out.launch.insert(out.launch.end(), {"-m", "torchtitan.train"});
+  out.with_file = "--job.config_file FILE";
   out.missing.push_back("--job.config_file with the tables of the model, the optimizer and the data");
   return out;
 }

@@ -7,7 +7,7 @@ import subprocess
 import tomllib
 import unittest
 
-from programs import FIXTURES, NO_JAX, ProgramTest, python_with_jax, run
+from programs import BIN, FIXTURES, NO_JAX, ProgramTest, python_with_jax, run
 
 GPT2 = FIXTURES / "gpt2.hlo.gz"
 T5 = FIXTURES / "t5_6_6.hlo.gz"
@@ -220,8 +220,21 @@ class Emit(ProgramTest):
         self.assertIn("\nTo type for maxtext\n  python3 -m MaxText.train src/MaxText/configs/base.yml dcn_data_parallelism=", report)
         report = run(*plain, "--stages", "2", "--schedule", "1f1b").stdout
         self.assertTrue(report.rstrip().split("\n")[-1].startswith("To type      nothing: maxtext cannot run "), report)
-        report = run(*plain, "--for", "megatron").stdout
-        self.assertIn("\nTo type for megatron\n  torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --", report)
+        out = self.folder / "a plan.json"
+        for options, last in (((), "-o PLAN here, then automap emit PLAN"), (("-o", out), f"automap emit '{out}'")):
+            report = run(*plain, "--for", "megatron", *options).stdout
+            self.assertIn("\nTo type for megatron\n  torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --", report)
+            self.assertTrue(report.endswith(f"  what else is to do, a file, other frameworks: {last} --to megatron -o FILE\n"), report)
+            self.assertNotIn("  and: ", report)
+            report = run(*plain, "--for", "megatron", "--details", *options).stdout
+            self.assertTrue(report.endswith(f"  and: the model's own arguments (sizes, precision) and those of the data\n"
+                                            f"  a file, other frameworks: {last} --to megatron -o FILE\n"), report)
+        # What it says to type is typed in a shell.
+        for framework, typed in (("megatron", 'pretrain_gpt.py $(cat it.args)'), ("deepspeed", "--deepspeed_config it.args"),
+                                 ("torchtitan", "-m torchtitan.train --job.config_file it.args"), ("maxtext", "-m MaxText.train it.args")):
+            path, _ = self.plan(GPT2, "h100-2x8", 256, framework, "--stages", "1")
+            done = subprocess.run([BIN / "automap-emit", path, "--to", framework, "-o", "it.args"], cwd=self.folder, capture_output=True, text=True)
+            self.assertIn(typed + "\n", done.stderr)
         # A profile tells of no framework.
         profile = self.put("p.csv", "c_ms,a_bytes,w_bytes,stash_bytes\n" + "1,1e6,1e6,1e6\n" * 8)
         self.assertNotIn("To type", run("automap-infer", profile, "--cluster", "config-c").stdout)

@@ -236,7 +236,11 @@ int emit_main(int argc, char** argv) {
   }
   write_files(o, emitted);
   if (!emitted.launch.empty() && !o.output.empty() && o.output != "-") {
-    log_info("start it with " + printable(emit::shell_line(emitted.launch)) + " ...");
+    std::string behind = emitted.with_file;
+    if (const std::size_t at = behind.find("FILE"); at != std::string::npos) {
+      behind.replace(at, 4, emit::shell_word(o.output));
+    }
+    log_info("start it with " + printable(emit::shell_line(emitted.launch) + (behind.empty() ? "" : " ") + behind));
   }
   for (const std::string& missing : emitted.missing) log_info("and: " + missing);
   return 0;
