@@ -14,7 +14,7 @@ SCRIPTS = {"automap-apply-plan": "apply_plan.py", "automap-emit-sdy": "emit_sdy.
 # Named like programs, and are none: CMake's package, names of files.
 OTHER_NAMES = {"automap-config", "automap-targets", "automap-output", "automap-cli", "automap-plan"}
 # Options of XLA, TensorBoard, and of the frameworks and launchers that automap-emit writes for.
-FOREIGN = re.compile(r"--(xla_\w+|use_spmd_partitioning|num_partitions|logdir|nnodes|nproc-per-node|rdzv-\w+|num-layers"
+FOREIGN = re.compile(r"--(xla_\w+|use_spmd_partitioning|num_partitions|logdir|nnodes|nproc-per-node|node-rank|master-addr|include|rdzv-\w+|num-layers"
                      r"|deepspeed(_config)?|num_nodes|num_gpus|(job|parallelism|training|activation_checkpoint)\.\w*"
                      r"|(tensor|pipeline)-model-parallel-\w+|(micro|global)-batch-size|sequence-parallel|overlap-grad-reduce"
                      r"|use-(distributed-optimizer|megatron-fsdp)|data-parallel-sharding-strategy|recompute-\w+|ckpt-format"

@@ -52,8 +52,10 @@ RandomProblem layered(std::uint64_t seed, int most_devices) {
   for (int i = 0; i < made.profile.size(); ++i) {
     made.profile.layer.push_back("h/" + std::to_string(std::min(i / kLayerPositions, layers - 1)));
   }
-  // Every other time the last layers are none of the stack.
-  for (int i = 2 * kLayerPositions; i < made.profile.size() && seed % 2 == 1; ++i) {
+  // In every combination the first layer is one of the stack or not, and the last ones.
+  const bool front = seed % 4 >= 2, behind = seed % 2 == 1;
+  for (int i = 0; i < kLayerPositions && front; ++i) made.profile.layer[static_cast<std::size_t>(i)] = "embedding";
+  for (int i = (front ? 3 : 2) * kLayerPositions; i < made.profile.size() && behind; ++i) {
     made.profile.layer[static_cast<std::size_t>(i)] = i < 3 * kLayerPositions ? "norm" : "head";
   }
   made.options.allow_empty_stages = true;
