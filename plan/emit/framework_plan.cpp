@@ -49,10 +49,7 @@ Inexpressible place_on_servers(const machine::Cluster& cluster, const std::vecto
     plan->servers.push_back(static_cast<int>(devices.size()));
     as_numbered = as_numbered && server == static_cast<int>(plan->servers.size()) && are_first(devices);
   }
-  if (!as_numbered) {
-    for (const int number : numbers) plan->chosen_devices.push_back(number - 1);
-    plan->chosen_of_server = std::move(uses);
-  }
+  if (!as_numbered) plan->chosen_of_server = std::move(uses);
   return {};
 }
 
@@ -75,6 +72,13 @@ std::vector<int> devices_of(const pipeline::PlanCorner& corner, const machine::C
     for (int device = 1; device <= corner.width; ++device) numbers.push_back(first + device);
   }
   return numbers;
+}
+
+// `cluster`: null: not known.
+Inexpressible place_devices(const std::vector<int>& numbers, const machine::Cluster* cluster, FrameworkPlan* plan) {
+  for (const int number : numbers) plan->chosen_devices.push_back(number - 1);
+  if (are_first(plan->chosen_devices)) plan->chosen_devices.clear();
+  return cluster == nullptr ? Inexpressible() : place_on_servers(*cluster, numbers, plan);
 }
 
 Inexpressible take_layers(const pipeline::LayerSplit& layers, FrameworkPlan* plan) {
@@ -138,10 +142,8 @@ Inexpressible framework_plan(const planners::Framework& framework, const PlanDoc
             "plan it with --replicas whole, and with samples for every replica"};
   }
   plan.samples = static_cast<std::int64_t>(samples);
-  if (facts.cluster != nullptr) {
-    Inexpressible placed = place_on_servers(*facts.cluster, devices_of(document), &plan);
-    if (!placed.what.empty()) return placed;
-  }
+  Inexpressible placed = place_devices(devices_of(document), facts.cluster, &plan);
+  if (!placed.what.empty()) return placed;
   if (plan.width > 1 && document.partitions.size() == 1) {
     const Json partition = Json::parse(document.partitions.front());
     for (const auto& [name, dim] : partition.at("partition").items()) {
@@ -186,7 +188,7 @@ Inexpressible framework_plan(const planners::Framework& framework, const PlanDoc
   plan.overlap = document.gradient_sync == "overlap";
   plan.micro_batches = corner.micro_batches;
   plan.samples = std::llround(corner.micro_batch_samples / plan.replicas);
-  if (facts.cluster != nullptr) place_on_servers(*facts.cluster, devices_of(corner, *facts.cluster), &plan);
+  if (facts.cluster != nullptr) place_devices(devices_of(corner, *facts.cluster), facts.cluster, &plan);
   if (facts.layers == nullptr) return {"cuts inside a layer", plans};
   return take_layers(*facts.layers, &plan);
 }

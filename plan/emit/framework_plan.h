@@ -36,9 +36,9 @@ struct FrameworkPlan {
   std::int64_t samples = 1;  // of one micro-batch in one replica
   std::int64_t batch() const { return samples * replicas * micro_batches; }
   std::vector<int> servers;  // devices that it uses of each server, in order; empty: not known
-  // Where its devices are not the first of the cluster's first servers: which they are, from 0, and in which servers,
-  // from 1, which of theirs, from 0.
+  // Its devices, from 0; empty: the first of the cluster.
   std::vector<int> chosen_devices;
+  // Its servers, from 1, and their devices, from 0; empty: first devices of first servers, or not known.
   std::vector<std::pair<int, std::vector<int>>> chosen_of_server;
   std::vector<FrameworkStage> parts;  // [S chunks]; empty: one stage, or not known
   std::vector<std::string> stacks;    // the model's numbered stacks of layers; empty: not known

@@ -118,8 +118,8 @@ Emitted emit_maxtext(const FrameworkPlan& plan) {
   for (const std::string& text : server_texts(plan)) out.missing.push_back(text);
   for (const std::string& text : device_texts(plan)) out.missing.push_back(text);
   out.missing.push_back(
-      "one process for each server, and the keys of the model and the data (run_name, model_name, "
-      "hardware, ...)");
+      "one process" + (plan.servers.empty() ? "" : " of " + std::to_string(plan.servers.front()) + " devices") +
+      " for each server, and the keys of the model and the data (run_name, model_name, hardware, ...)");
   return out;
 }
 

@@ -323,6 +323,8 @@ NamedLists named_lists(std::string_view text, std::size_t at) {
       if (++depth == 2) out.lists.emplace_back();
     } else if (c == ']') {
       if (--depth == 0) break;
+    } else if (c == '#') {
+      at = std::min(text.find('\n', at), text.size());
     } else if (c == '"' || c == '\'') {
       std::string name;
       for (++at; at < text.size() && text[at] != c; ++at) {

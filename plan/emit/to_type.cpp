@@ -5,6 +5,7 @@
 
 #include "common/base/check.h"
 #include "common/base/printable.h"
+#include "common/base/text_table.h"
 #include "plan/emit/quote.h"
 
 namespace automap::emit {
@@ -44,8 +45,10 @@ Emitted emit_for(const FrameworkPlan& plan, const EmitOptions& options) {
   const FrameworkEmitter* row = emitter_of(*plan.framework);
   AM_CHECK(row != nullptr);
   Emitted out = row->emit(plan, options);
-  if (!out.cannot.what.empty()) out.arguments.clear(), out.files.clear(), out.missing.clear(), out.launch.clear();
-  return out;
+  if (out.cannot.what.empty()) return out;
+  Emitted none;
+  none.cannot = std::move(out.cannot);
+  return none;
 }
 
 pipeline::PlanToType to_type(const planners::Framework& framework, const pipeline::PlanDocument& document,
@@ -81,6 +84,11 @@ std::string to_type_text(const pipeline::PlanToType& told, const std::string& pl
 }
 
 std::vector<std::string> server_texts(const FrameworkPlan& plan) {
+  if (plan.servers.empty() && !plan.chosen_devices.empty()) {
+    std::vector<int> numbers;
+    for (const int device : plan.chosen_devices) numbers.push_back(device + 1);
+    return {"its devices are " + spans_text(numbers) + " of the cluster, in this order"};
+  }
   std::vector<int> servers;
   for (const auto& [server, devices] : plan.chosen_of_server) servers.push_back(server);
   if (are_first(servers, 1)) return {};
@@ -102,6 +110,7 @@ std::vector<std::string> torchrun_words(const FrameworkPlan& plan, std::vector<s
   const std::vector<int>& servers = plan.servers;
   if (servers.empty()) {
     missing->push_back("the servers are not known: start " + std::to_string(plan.devices()) + " processes");
+    for (const std::string& text : server_texts(plan)) missing->push_back(text);
     return words;
   }
   words.insert(words.end(), {"--nnodes", std::to_string(servers.size())});

@@ -114,10 +114,12 @@ std::optional<machine::Cluster> cluster_of(const EmitProgramOptions& o, const Pl
   machine::Cluster cluster = machine::load_cluster(o.cluster.empty() ? document.cluster : o.cluster);
   const auto hash = document.provenance.find("cluster_sha256");
   const bool same = hash == document.provenance.end() || hash->second == sha256_hex(to_json_text(cluster));
-  if (o.cluster.empty()) return same ? std::optional(std::move(cluster)) : std::nullopt;
   int last = document.num_devices;
   for (const pipeline::PlanStage& stage : document.stages) {
     for (const int device : stage.device_numbers) last = std::max(last, device);
+  }
+  if (o.cluster.empty()) {
+    return same && last <= cluster.num_devices() ? std::optional(std::move(cluster)) : std::nullopt;
   }
   if (cluster.num_devices() < last) {
     throw Error(ErrorKind::kUsage,

@@ -362,7 +362,7 @@ TEST(ReadWords, MegatronsLayoutsHaveItsGrammar) {
 TEST(ReadWords, FilesOfPeopleAreRead) {
   const std::string head = "# torchtitan\n[training]\nglobal_batch_size = 64  # samples\n\n[parallelism]\n";
   const std::string stages =
-      "module_fqns_per_model_part = [ ['tok', 'layers.0'], # first\n  [\"it's [\\\"0\\\"]\", \"layers.1\",\n "
+      "module_fqns_per_model_part = [ ['tok', 'layers.0'], # it's \"[\n  [\"it's [\\\"0\\\"]\", \"layers.1\",\n "
       "\"layers.2\"] ]\n";
   EXPECT_EQ(read_words(head + "pipeline_parallel_degree = 2\npipeline_parallel_schedule = '1F1B'\n" + stages +
                        "tensor_parallel_degree = 2\n[activation_checkpoint]\nmode = \"none\"\n")
@@ -461,7 +461,7 @@ TEST(FrameworkPlan, ProcessesStandWhereThePlansDevicesDo) {
     made.document.micro_batch_samples = 2;
     PlanFacts facts;
     facts.layers = &made.layers;
-    facts.cluster = &made.cluster;
+    facts.cluster = two.servers.empty() ? nullptr : &made.cluster;
     FrameworkPlan plan;
     const Inexpressible cannot = framework_plan(planners::find_framework("megatron"), made.document, facts, &plan);
     if (!cannot.what.empty()) return "cannot run " + cannot.what;
@@ -473,10 +473,14 @@ TEST(FrameworkPlan, ProcessesStandWhereThePlansDevicesDo) {
     return text;
   };
   EXPECT_EQ(placed({1, 2}, {3, 4}), "4 ");
+  EXPECT_EQ(placed({1, 2}, {5, 6}), "2 2 0 1 4 5 ");
   EXPECT_EQ(placed({3, 4}, {5, 6}), "2 2 CUDA_VISIBLE_DEVICES=2,3 on server 1 of the cluster; 2 3 4 5 ");
   EXPECT_EQ(placed({7, 8}, {1, 2}), "2 2 its servers are 3, 1 of the cluster, in this order; 6 7 0 1 ");
   EXPECT_EQ(placed({2, 1}, {5, 6}), "2 2 CUDA_VISIBLE_DEVICES=1,0 on server 1 of the cluster; 1 0 4 5 ");
   EXPECT_EQ(placed({1, 2}, {7, 8}), "2 2 its servers are 1, 3 of the cluster, in this order; 0 1 6 7 ");
+  two.servers.clear();
+  EXPECT_EQ(placed({7, 8}, {1, 2}), "its devices are 7-8, 1-2 of the cluster, in this order; 6 7 0 1 ");
+  two.servers = {4, 2, 4};
   EXPECT_EQ(placed({1, 5}, {2, 6}), "cannot run devices whose order comes back to server 1");
 }
 
