@@ -696,9 +696,6 @@ PlanCorner read_corner(const PlanObject& row, int num_instructions) {
   corner.simulated_step_ms = row.number("simulated_step_ms");
   corner.memory_bytes = row.number_or_zero("memory_bytes");
   corner.capacity_bytes = row.number_or_zero("capacity_bytes");
-  corner.samples_per_s = row.number_or_zero("samples_per_s");
-  corner.tflops = row.number_or_zero("tflops_per_device");
-  corner.peak_share = row.number_or_zero("share_of_peak");
   corner.left_out = row.text_or_empty("left_out");
   if (row.has("chunk_cuts")) corner.chunk_cuts = row.integers("chunk_cuts", 1, num_instructions - 1);
   if (row.has("stage_devices")) corner.stage_devices = row.integers("stage_devices", 1, machine::kMaxDevices);

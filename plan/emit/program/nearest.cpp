@@ -98,7 +98,6 @@ AskedAgain ask_again(const pipeline::PlanDocument& document, const std::string& 
   if (!cluster) return again;
   planners::Question& question = again.question.emplace(make_question(options, again.input.profile, *cluster));
   question.request = make_request(options);
-  question.flops = again.input.flops;
   question.framework = &framework;
   again.explored = explores(options, question.request);
   return again;
