@@ -109,7 +109,9 @@ int compare_main(int argc, char** argv) {
            "of models: a preset (" + join(machine::cluster_preset_names()) + ") or a JSON file")
       .reads_file()
       .metavar("CLUSTER");
-  table.add(&options.batch, "batch", "samples of a step; auto: 16 times the model's own, up to 256").no_file().metavar("N");
+  table.add(&options.batch, "batch", "samples of a step; auto: 16 times the model's own, up to 256")
+      .no_file()
+      .metavar("N");
   table.group("Systems");
   std::string keys;
   for (const System& system : all_systems()) keys += (keys.empty() ? "" : ", ") + std::string(system.key);

@@ -150,7 +150,7 @@ void describe_premises(const Question& question, const Answer& answer, PlanDocum
   premises.most_stages = request.stages > 0 ? request.stages : request.max_stages;
   premises.rules = planners::rules_of(question);
   for (const planners::RelaxedRule& one : answer.relaxed) {
-    document->relaxed.push_back({one.rule, one.options, one.simulated_ms});
+    document->relaxed.push_back({one.rule, one.options, one.simulated_ms, one.possible});
   }
 }
 

@@ -144,8 +144,9 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
   report.training = call.input.profile.forward_fraction < 1;
   report.expected_error = planners::expected_errors(call.input.profile, call.cluster).compute;
   report.kinds_asked = options.explore == "on";
-  report.batch_given = options.batch != "auto" || options.micro_batch != "auto" || options.micro_batches != "auto" ||
-                       call.given.has_value();
+  report.details = options.details;
+  report.batch_given = options.batch != "auto" || call.given.has_value() ||
+                       (options.micro_batch != "auto" && options.micro_batches != "auto");
   report.cluster_devices = call.cluster.num_devices();
   report.free_plan_ms = free_plan_ms;
   if (limits_plans(*call.framework)) {

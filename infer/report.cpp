@@ -302,15 +302,6 @@ std::vector<int> widths_used(const PlanDocument& document) {
   return widths;
 }
 
-// Where the samples of a step come from, when nobody has said how many they are.
-std::string usual_batch_text(const PlanDocument& document, const ReportOptions& options) {
-  if (options.batch_given || options.model_batch <= 0) return "";
-  const double times = document.batch() / options.model_batch;
-  const bool whole = times == std::round(times);
-  return " (no --batch: " + format_count(std::llround(document.batch())) + " samples" +
-         (whole ? ", " + format_amount(times) + " times the model's" : "") + ")";
-}
-
 std::string title_text(const PlanDocument& document, const ReportOptions& options) {
   const int stages = document.plan.num_stages();
   std::string out = printable((document.model.empty() ? "model" : document.model) + " on " + document.cluster) + ": ";
@@ -540,6 +531,14 @@ std::string corners_text(const std::vector<pipeline::PlanCorner>& corners) {
     text += std::to_string(corner.devices / corner.stages) + " devices\n";
   }
   return text;
+}
+
+std::string usual_batch_text(const PlanDocument& document, const ReportOptions& options) {
+  if (options.batch_given || options.model_batch <= 0) return "";
+  const double times = document.batch() / options.model_batch;
+  if (times == 1) return " (no --batch: the model's own)";
+  if (times != std::round(times)) return " (no --batch)";
+  return " (no --batch: " + format_amount(times) + " times the model's " + format_amount(options.model_batch) + ")";
 }
 
 std::string asked_tables_text(const PlanDocument& document, const ReportOptions& options) {

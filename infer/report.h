@@ -13,6 +13,7 @@ struct ReportOptions {
   int max_stages = 16;                 // what the lower bound speaks about
   double model_batch = 0;              // samples of the module's own batch; 0: unknown
   std::int64_t masked_attentions = 0;  // profile::ModelWork's
+  bool details = false;                // all of it is printed
   bool training = true;                // else the model has no backward pass
   double expected_error = 0;           // of compute (planners::ExpectedErrors); 0: not said
   bool kinds_asked = false;            // the table of kinds is part of the answer
@@ -24,6 +25,10 @@ struct ReportOptions {
 };
 
 // Ends with a newline. `problem` is the one the document was made from.
+// Where the samples of a step come from, when nobody has said how many they are: " (no --batch: 16 times the model's
+// 4)".
+std::string usual_batch_text(const pipeline::PlanDocument& document, const ReportOptions& options);
+
 // All of it.
 std::string report_text(const pipeline::PlanDocument& document, const pipeline::Problem& problem,
                         const ReportOptions& options);

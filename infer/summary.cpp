@@ -10,6 +10,7 @@
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "infer/utilization.h"
+#include "plan/planners/leaner.h"
 
 namespace automap::infer {
 namespace {
@@ -138,11 +139,8 @@ std::string figures_text(const PlanDocument& document, const ReportOptions& opti
 std::string batch_text(const PlanDocument& document, const ReportOptions& options) {
   const long long batch = std::llround(document.batch());
   std::string out = plural(batch, "sample") + " a step";
-  if (!options.batch_given && options.model_batch > 0) {
-    out += " (nobody gave --batch: " + format_amount(document.batch() / options.model_batch) + " times the model's " +
-           format_amount(options.model_batch) + ")";
-  }
-  out += ", " + plural(document.micro_batches, "micro-batch") + " of " + format_amount(document.micro_batch_samples);
+  out += usual_batch_text(document, options) + ", " + plural(document.micro_batches, "micro-batch") + " of " +
+         format_amount(document.micro_batch_samples);
   const double each = document.stages.front().samples;
   if (each > 0 && each != document.micro_batch_samples && document.stages.size() == 1) {
     out += ", " + format_amount(each) + " on each " + (document.stages.front().width > 1 ? "replica" : "device");
@@ -193,7 +191,12 @@ std::string short_name(const PlanCorner& corner) {
     std::string word = corner.layout.substr(at, comma - at);
     at = comma + 1;
     if (word == "pp=1" || word == "dp=1" || word.rfind("micro-batch-size=", 0) == 0) continue;
-    word.erase(std::remove(word.begin(), word.end(), '='), word.end());
+    const std::size_t equals = std::min(word.find('='), word.size());
+    const bool number = word.find_first_not_of("0123456789", std::min(equals + 1, word.size())) == std::string::npos;
+    // "tp=2" is "tp2", "schedule=zb-h1" is "zb-h1", "recompute=layer" is "recompute".
+    word = number ? word.substr(0, equals) + word.substr(std::min(equals + 1, word.size()))
+           : word.substr(0, equals) == "recompute" ? "recompute"
+                                                   : word.substr(equals + 1);
     out += (out.empty() ? "" : " ") + word;
   }
   return out.empty() ? corner.name : out;
@@ -217,17 +220,25 @@ std::string others_text(const PlanDocument& document) {
 
 std::string proven_text(const PlanDocument& document) {
   if (document.planner == "given") return "";
-  const double bound = document.simulated_bound_ms > 0 ? document.simulated_bound_ms : document.lower_bound_ms;
+  const bool simulated = document.simulated_bound_ms > 0;
+  const double bound = simulated ? document.simulated_bound_ms : document.lower_bound_ms;
+  const double own = simulated ? document.simulated_step_ms : document.step_ms;
   if (bound <= 0) return "nothing: no bound was computed in the time";
-  const double gap = document.simulated_step_ms / bound - 1;
+  const double gap = own / bound - 1;
   std::string out = "no plan of the kinds that were searched";
   for (std::size_t i = 0; i < document.bound_within.size(); ++i) {
     out += (i == 0 ? ", within " : ", ") + document.bound_within[i];
   }
   if (!document.bound_within.empty()) out += ",";
+  if (!document.bound_all_devices) out += " on the devices that were looked at";
+  if (!simulated) {
+    return out + " has a V (the step in closed form) below " + format_ms(bound) + "; this one's is " + format_ms(own);
+  }
+  if (gap >= 5e-5 && gap <= planners::kSameLength) {
+    return out + " is more than " + format_percent(planners::kSameLength) + " shorter";
+  }
   return out + (gap < 5e-5 ? " is shorter"
-                           : " is below " + format_ms(bound) + " (" +
-                                 format_percent(1 - bound / document.simulated_step_ms) + " less)");
+                           : " is below " + format_ms(bound) + " (" + format_percent(1 - bound / own) + " less)");
 }
 
 }  // namespace
@@ -259,10 +270,10 @@ std::string summary_text(const PlanDocument& document, const ReportOptions& opti
   add("Instead", others_text(document), true, 2);
   add("Why", document.limits.empty() ? "" : document.limits.front().text, true, 2);
   for (const PlanDocument::Relaxed& one : document.relaxed) {
-    add("Try", one.options + ": " + format_ms(one.simulated_ms), false, 1);
+    if (one.possible) add("Try", one.options + ": " + format_ms(one.simulated_ms), false, 1);
   }
   add("Proven", proven_text(document), true, 2);
-  add("More", "--details prints stages, memory, bounds and all that was compared", false, 1);
+  add("More", options.details ? "" : "--details prints stages, memory, bounds and all that was compared", false, 1);
   const auto lines = [&] {
     std::vector<std::string> all;
     for (const Entry& entry : entries) {

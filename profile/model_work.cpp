@@ -183,7 +183,7 @@ ModelWork model_work(const Graph& graph, const graph::TrainingStep& step, const 
   const FusedChains fused = find_fused_chains(graph, every_attention);
   Products model(graph, &fused, whiles), executed(graph, used, whiles);
   ModelWork work;
-  double backward = 0;
+  double backward = 0;  // without the scores that gradients of attention make again
   for (NodeId id = 0; id < step.flow.size(); ++id) {
     const auto i = static_cast<std::size_t>(id);
     const Part part = step.part[i];
@@ -197,7 +197,7 @@ ModelWork model_work(const Graph& graph, const graph::TrainingStep& step, const 
     work.masked_attentions += count.masked;
   }
   if (step.training) work.repeated_flops = std::max(0.0, backward - 2 * work.forward_flops);
-  work.model_flops = work.forward_flops * (step.training ? 3 : 1);
+  work.model_flops = work.forward_flops + std::min(2 * work.forward_flops, backward);
   work.tokens = tokens_of(step);
   return work;
 }

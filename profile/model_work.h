@@ -16,7 +16,8 @@ struct ModelWork {
   // Of the forward pass, with causal and banded attention as a kernel computes it that skips what the mask hides,
   // whether one is used or not.
   double forward_flops = 0;
-  // Three times that of a training step, whatever it computes again; of inference that itself.
+  // That and its gradients, of a training step: twice as much again, or less where not all that it reads is trained
+  // (frozen parts, the first layer's input), whatever it computes again. Of inference that itself.
   double model_flops = 0;
   // What the module says, copies that it computes again included, without what its fused kernels skip.
   double executed_flops = 0;

@@ -202,6 +202,7 @@ struct PlanDocument {
   struct Relaxed {
     std::string rule, options;
     double simulated_ms = 0;
+    bool possible = true;  // on these machines
   };
   std::vector<Relaxed> relaxed;
   // What the bounds are about; they hold for this plan. Those about plans of any widths, beside bounds of kOne; about

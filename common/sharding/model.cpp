@@ -20,10 +20,10 @@ using graph::InputRole;
 
 constexpr std::size_t kMaxNamed = 5;  // names in an error message
 
-// Runs of the loops around every site of the flow.
 // Beyond it nothing is told apart: costs times it stay numbers, whose sums do, too.
 constexpr double kMostTimes = 1e30;
 
+// Runs of the loops around every site of the flow.
 std::vector<double> times_of_nodes(const graph::FlowGraph& flow) {
   const auto& sites = flow.sites();
   std::vector<double> of_site(sites.size(), 1);

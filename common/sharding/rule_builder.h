@@ -45,8 +45,8 @@ class RuleBuilder {
   // 0 where there is no such dimension.
   std::int64_t extent(SlotDim at) const;
 
-  // These dimensions, all of one extent, are split together. Below the least extent nothing is to be split. With a reduction
-  // the results named hold partial values.
+  // These dimensions, all of one extent, are split together. Below the least extent nothing is to be split. With a
+  // reduction the results named hold partial values.
   void pass(std::initializer_list<SlotDim> members) { pass(members.begin(), members.end()); }
   void pass(const std::vector<SlotDim>& members) { pass(members.data(), members.data() + members.size()); }
   void partial(std::initializer_list<SlotDim> members, Reduction reduction);

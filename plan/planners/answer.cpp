@@ -57,20 +57,25 @@ bool shorter(const Candidate& one, const Candidate& than, const SearchNotes& not
   return notes.objective == Objective::kSimulated && one.simulated_step_ms < than.simulated_step_ms * (1 - kProvenGap);
 }
 
+// In place of the plan: bounds are about it, too.
+void make_plan(const Question& question, Candidate own, Answer* out) {
+  out->bounds.include(
+      own.size,
+      pipeline::least_work_bound_ms(question.profile(), question.cluster, question.options.replicas, own.size.batch()),
+      pipeline::kBalanceOfWork);
+  out->bounds.hold(own.step_ms, own.simulated_step_ms);
+  if (own.size.devices == 0) out->why_fewer.clear();
+  if (out->free_plan_ms > 0) out->free_plan_ms = std::min(out->free_plan_ms, own.simulated_step_ms);
+  out->notes.proven_ms = 0;
+  out->one_width = std::move(own);
+}
+
 // What makes a candidate of one width the plan, if it is as asked and shorter.
 bool take(const Question& question, Candidate& one, Answer* out) {
   if (!one.found() || !one.of_one_width() || one.even || !shorter(one, out->one_width, out->notes)) return false;
   std::optional<Candidate> own = as_asked(question, one, &one.left_out);
   if (!own || !expresses(*question.framework, *own, question.profile())) return false;
-  out->bounds.include(
-      own->size,
-      pipeline::least_work_bound_ms(question.profile(), question.cluster, question.options.replicas, own->size.batch()),
-      pipeline::kBalanceOfWork);
-  out->bounds.hold(own->step_ms, own->simulated_step_ms);
-  if (own->size.devices == 0) out->why_fewer.clear();
-  if (out->free_plan_ms > 0) out->free_plan_ms = std::min(out->free_plan_ms, own->simulated_step_ms);
-  out->notes.proven_ms = 0;
-  out->one_width = std::move(*own);
+  make_plan(question, std::move(*own), out);
   return true;
 }
 
@@ -98,7 +103,10 @@ void prefer_lean(const Question& question, Answer* out) {
   std::optional<LeanerPlan> found = leaner_plan(question, out->one_width, out->kinds, work);
   if (!found) return;
   const double shortest_ms = out->one_width.simulated_step_ms;
-  out->one_width = std::move(found->plan);
+  const double proven_ms = out->notes.proven_ms;
+  const bool same_v = found->plan.step_ms <= out->one_width.step_ms;
+  make_plan(question, std::move(found->plan), out);
+  if (same_v) out->notes.proven_ms = proven_ms;
   out->leaner = std::move(found->text);
   const Candidate& plan = out->one_width;
   for (WidthAlternative& of : out->widths) {
@@ -162,7 +170,7 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
     out.kinds.push_back(std::move(*one));
     any_widths = any_widths || row.any_widths;
   }
-  prefer_lean(rest, &out);
+  if (!out_of_time()) prefer_lean(rest, &out);
   // What became longer than the plan meanwhile needs no reason.
   for (Candidate& one : out.kinds) {
     if (!one.even && one.simulated_step_ms >= out.plan().simulated_step_ms) one.left_out.clear();

@@ -124,9 +124,11 @@ std::string stall_text(const Term& longest, int in_flight) {
          (longest.laps == 1 ? " once" : " in each of " + std::to_string(longest.laps) + " rounds");
 }
 
-std::string pass_text(const Term& longest, int stages) {
-  return stages == 1 ? "one micro-batch takes " + format_ms(longest.pass_ms) + ", forward and backward"
-                     : "filling and draining the pipeline takes " + format_ms(longest.pass_ms);
+std::string pass_text(const Term& longest, const PipelineTimes& times) {
+  const bool backward = *std::max_element(times.backward_ms.begin(), times.backward_ms.end()) > 0;
+  return times.forward_ms.size() == 1
+             ? "one micro-batch takes " + format_ms(longest.pass_ms) + (backward ? ", forward and backward" : "")
+             : "filling and draining the pipeline takes " + format_ms(longest.pass_ms);
 }
 
 // The all-reduce and optimizer that the backward drain hides least.
@@ -204,7 +206,7 @@ std::vector<PlanLimit> plan_limits(const PlacedPlan& placed) {
       steady_text(longest, times, problem.micro_batches()));
   add(PlanLimit::Kind::kRoundTrip, longest.stage, longest.stall_ms,
       stall_text(longest, value_in_flight(times, problem, plan, longest.stage - 1)));
-  add(PlanLimit::Kind::kRoundTrip, stages == 1 ? 1 : longest.stage, longest.pass_ms, pass_text(longest, stages));
+  add(PlanLimit::Kind::kRoundTrip, stages == 1 ? 1 : longest.stage, longest.pass_ms, pass_text(longest, times));
   const Exposed exposed = most_exposed(times);
   if (exposed.stage > 0) {
     add(PlanLimit::Kind::kAllReduce, exposed.stage, exposed.ms,

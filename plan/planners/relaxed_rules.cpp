@@ -1,11 +1,12 @@
 #include "plan/planners/relaxed_rules.h"
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 #include <utility>
 
+#include "common/base/clock.h"
 #include "common/base/error.h"
-#include "common/base/text_table.h"
 #include "plan/planners/step_choice.h"
 
 namespace automap::planners {
@@ -16,7 +17,8 @@ constexpr double kNearlyFull = 0.85;
 
 struct Rule {
   std::string (*text)(const Question& question);
-  const char* options;
+  std::string (*options)(const Question& question);
+  bool possible;  // plans without it run on the same machines
   bool (*kept)(const Question& question);
   // Whether a plan without it may be shorter than `plan`.
   bool (*may_bind)(const Candidate& plan);
@@ -29,6 +31,10 @@ std::string own_variable(const Question& question) {
              ? "every stage has a trainable variable of its own"
              : "every stage has a trainable variable of its own and something to compute";
 }
+std::string lift_own_variable_by(const Question& question) {
+  if (question.options.allow_empty_stages) return "--allow-idle-stages";
+  return question.options.allow_idle_stages ? "--allow-empty-stages" : "--allow-empty-stages --allow-idle-stages";
+}
 bool keeps_own_variable(const Question& question) {
   return !question.options.allow_empty_stages || !question.options.allow_idle_stages;
 }
@@ -40,8 +46,11 @@ void lift_own_variable(Question& question, const Candidate& plan) {
   question.request.stages = plan.num_stages();
 }
 
-std::string within_memory(const Question& question) {
-  return "every device keeps " + format_percent(question.options.memory_reserve) + " of its memory free";
+std::string within_memory(const Question&) {
+  return "a stage fits into the memory of its devices";
+}
+std::string lift_memory_by(const Question&) {
+  return "--memory off";
 }
 bool keeps_memory(const Question& question) {
   return question.options.memory;
@@ -58,8 +67,8 @@ void lift_memory(Question& question, const Candidate&) {
 
 const std::vector<Rule>& rules() {
   static const std::vector<Rule> all = {
-      {own_variable, "--allow-empty-stages --allow-idle-stages", keeps_own_variable, has_stages, lift_own_variable},
-      {within_memory, "--memory off", keeps_memory, saves_memory, lift_memory},
+      {own_variable, lift_own_variable_by, true, keeps_own_variable, has_stages, lift_own_variable},
+      {within_memory, lift_memory_by, false, keeps_memory, saves_memory, lift_memory},
   };
   return all;
 }
@@ -83,16 +92,19 @@ Question at_width_of(const Question& question, const Candidate& plan) {
 std::vector<RelaxedRule> relaxed_rules(const Question& question, const Candidate& plan) {
   std::vector<RelaxedRule> out;
   if (!plan.found() || !plan.of_one_width()) return out;
+  const auto start = std::chrono::steady_clock::now();
   for (const Rule& rule : rules()) {
     if (!rule.kept(question) || !rule.may_bind(plan) || question.request.stopped()) continue;
     Question without = at_width_of(question, plan);
+    without.request.time_limit_s -= seconds_since(start);
+    if (!(without.request.time_limit_s > 0)) break;
     rule.lift(without, plan);
     try {
       const StepPlan found = plan_step(without);
       if (!found.result.plan || found.result.simulated_step_ms >= plan.simulated_step_ms * (1 - kRuleWorthNaming)) {
         continue;
       }
-      out.push_back({rule.text(question), rule.options, found.result.simulated_step_ms});
+      out.push_back({rule.text(question), rule.options(question), found.result.simulated_step_ms, rule.possible});
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::kUsage && e.kind() != ErrorKind::kInfeasible) throw;
     }

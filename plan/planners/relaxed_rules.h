@@ -14,6 +14,7 @@ struct RelaxedRule {
   std::string rule;         // "every stage has a trainable variable of its own and something to compute"
   std::string options;      // that lift it: "--allow-empty-stages --allow-idle-stages"
   double simulated_ms = 0;  // of a plan found without it
+  bool possible = true;     // which runs on the same machines; else it says what the machines cost
 };
 
 // A rule is worth naming where the answer changes by more.

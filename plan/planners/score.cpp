@@ -450,10 +450,6 @@ void check_replicas(const Layout& layout, std::int64_t batch) {
                 "--batch " + (below > 0 ? std::to_string(below) + " or " : "") + std::to_string(above) + " would do");
 }
 
-}  // namespace
-
-namespace {
-
 // A layout that does not say how many samples a replica computes at once: of one stage as many as fit in memory, of
 // several what makes the step the shortest.
 ScoredPlan score_sizes(Layout layout, const Question& question) {
@@ -475,11 +471,16 @@ ScoredPlan score_sizes(Layout layout, const Question& question) {
   std::optional<ScoredPlan> best;
   std::int64_t chosen = 0;
   MoreMicroBatches more(false);
+  bool beyond_reach = false, at_reach = false;  // larger ones have no times; the largest of the others is it
   for (const std::int64_t size : sizes) {
-    const bool last = size == 1;
-    if (!last && static_cast<double>(size) > pipeline::most_samples(question.profile())) continue;
+    if (static_cast<double>(size) > pipeline::most_samples(question.profile())) {
+      beyond_reach = true;
+      continue;
+    }
+    if (batch / layout.dp / size > kMostGivenMicroBatches) break;
     if (best && (!more.worth_a_look(batch / layout.dp / size) || question.request.stopped())) break;
     layout.micro_batch_size = size;
+    const bool first = !best;
     ScoredPlan scored = score_layout(layout, of_batch);
     const bool fits = scored.missing_bytes <= 0;
     more.saw(fits ? scored.simulated_step_ms : kInfinity);
@@ -488,13 +489,20 @@ ScoredPlan score_sizes(Layout layout, const Question& question) {
     if (!better) continue;
     best = std::move(scored);
     chosen = size;
+    at_reach = first;
     if (fits && layout.pp == 1) break;
+  }
+  if (!best) {
+    refuse_layout("--layout: a batch of " + std::to_string(batch) + " samples splits into no micro-batches of " +
+                      std::to_string(layout.dp) + " replicas that times are known of",
+                  "another --batch, or a micro-batch-size");
   }
   if (!departure.empty()) best->departures.push_back(departure);
   best->departures.push_back("the layout names no micro-batch-size: " + std::to_string(chosen) +
                              (best->missing_bytes > 0 ? " lacks the least memory"
-                              : layout.pp == 1        ? " is the largest that fits in memory"
-                                                      : " makes the shortest step of those that fit in memory"));
+                              : layout.pp == 1 ? beyond_reach && at_reach ? " is the largest that times are known of"
+                                                                          : " is the largest that fits in memory"
+                                               : " makes the shortest step of those that fit in memory"));
   return *std::move(best);
 }
 

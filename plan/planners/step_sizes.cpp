@@ -44,8 +44,8 @@ std::vector<StepSize> whole_sizes(const StepRequest& r, std::int64_t own, double
   const auto text = [](std::int64_t n) { return std::to_string(n); };
   if (r.batch == 0) {
     if (r.micro_batch > 0 || r.micro_batches > 0) {
-      return {
-          size_of(r.micro_batch > 0 ? r.micro_batch : own, r.micro_batches > 0 ? r.micro_batches : kUsualMicroBatches)};
+      const std::int64_t samples = r.micro_batch > 0 ? r.micro_batch : own;
+      return {size_of(samples, r.micro_batches > 0 ? r.micro_batches : usual_batch(samples) / samples)};
     }
     StepRequest asked = r;
     asked.batch = usual_batch(own);
@@ -139,8 +139,9 @@ std::vector<StepSize> step_sizes(const StepRequest& request, const Profile& prof
     const double own = profile.micro_batch_size > 0 ? profile.micro_batch_size : 1;
     const double samples = request.micro_batch > 0 ? static_cast<double>(request.micro_batch) : own;
     if (request.batch == 0) {
-      const std::int64_t usual = usual_batch(pipeline::own_samples(profile)) / pipeline::own_samples(profile);
-      return {{samples, request.micro_batches > 0 ? request.micro_batches : static_cast<int>(usual)}};
+      const auto whole = std::max<std::int64_t>(1, std::llround(samples));
+      return {
+          {samples, request.micro_batches > 0 ? request.micro_batches : static_cast<int>(usual_batch(whole) / whole)}};
     }
     const double count = static_cast<double>(request.batch) / samples;
     if (count < 1 || count != std::floor(count) || (request.micro_batches > 0 && count != request.micro_batches)) {

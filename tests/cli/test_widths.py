@@ -209,7 +209,8 @@ class Widths(ProgramTest):
         for name, corner in corners.items():
             with self.subTest(name=name):
                 self.assertTrue(corner["fits"], corner["why"])
-                self.assertGreaterEqual(corner["simulated_step_ms"], own["simulated_step_ms"])
+                if corner["simulated_step_ms"] < own["simulated_step_ms"]:  # it fills more memory
+                    self.assertIn("leaner", corner["left_out"])
                 self.assertEqual(corner["micro_batches"] * corner["micro_batch_samples"], plan["batch"])
                 self.assertGreater(corner["utilization"]["model_tflops_per_device"], 0)
                 self.assertIsNone(corner["utilization"]["mfu"])  # a V100 has no units for bf16

@@ -86,8 +86,17 @@ TEST(Summary, SaysHowLongAndHowSure) {
   EXPECT_THAT(text, HasSubstr("100 ms a step (80.0 ms to 125 ms), 81 920 tokens/s, MFU 32.1 %"));
   EXPECT_THAT(text, HasSubstr("of 9.31 GiB on the\n        fullest device"));
   EXPECT_THAT(text, HasSubstr("Stages  1  h/0 to h/1 on devices 1-4\n        2  h/2 to h/3 on devices 5-8\n"));
-  EXPECT_THAT(text, HasSubstr("Proven  no plan of the kinds that were searched is below 90.0 ms (10.0 % less)"));
-  EXPECT_THAT(text, HasSubstr("(nobody gave --batch: 16 times the model's 2)"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("Proven  no plan of the kinds that were searched on the devices that were looked at is below 90.0"));
+  EXPECT_THAT(text, HasSubstr("(no --batch: 16 times the model's 2)"));
+  document.bound_all_devices = true;
+  document.simulated_bound_ms = 99.95;
+  EXPECT_THAT(summary_text(document, options_of(document)), HasSubstr("is more than 0.1 % shorter"));
+  document.simulated_bound_ms = 0;
+  document.lower_bound_ms = 80;
+  EXPECT_THAT(summary_text(document, options_of(document)),
+              HasSubstr("has a V (the step in closed form) below 80.0 ms"));
   document.simulated_bound_ms = 100;
   document.bound_within = {"--stages 2"};
   EXPECT_THAT(summary_text(document, options_of(document)),
@@ -110,11 +119,13 @@ TEST(Summary, NamesOthersByWhatPeopleType) {
   row("data parallel", "", 100);  // the same
   row("tensor x data, one stage", "dp=4,pp=1,tp=2,micro-batch-size=8,zero=3", 120);
   row("data parallel, ZeRO 1", "", 130);
-  row("best even grid (Megatron)", "dp=2,pp=4,micro-batch-size=1", 140);
+  row("zero bubble, ZB-H1 (even)", "dp=4,pp=2,schedule=zb-h1,recompute=layer", 140);
   row("operators split", "", 150);
   row("none", "", 0);
-  EXPECT_THAT(summary_text(document, options_of(document)),
-              HasSubstr("Instead dp4 tp2 zero3 120 ms; data parallel, ZeRO 1 130 ms; dp2 pp4 140 ms\n"));
+  EXPECT_THAT(
+      summary_text(document, options_of(document)),
+      HasSubstr(
+          "Instead dp4 tp2 zero3 120 ms; data parallel, ZeRO 1 130 ms; dp4 pp2 zb-h1 recompute 140 ms\n"));
 }
 
 TEST(Summary, FitsItsLinesAndColumns) {
@@ -125,6 +136,14 @@ TEST(Summary, FitsItsLinesAndColumns) {
       for (pipeline::PlanStage& stage : document.stages) stage.first_layer = std::string(300, 'y');
       document.limits[0].text = std::string(400, 'z') + " and many words " + std::string(200, 'w');
       for (int i = 0; i < 12; ++i) document.relaxed.push_back({"a rule", "--option", 50});
+      document.utilization = {1e12, 1e15, 1e6, 0.999, 1};
+      for (int i = 0; i < 20; ++i) {
+        pipeline::PlanCorner corner;
+        corner.name = i == 0 ? "this plan" : std::string(80, 'c');
+        corner.fits = true;
+        corner.simulated_step_ms = 100.0 * (i + 1);
+        document.corners.push_back(corner);
+      }
       document.bound_within.assign(30, "--some-option 12345");
       const std::string text = summary_text(document, options_of(document), width);
       const std::vector<std::string> lines = lines_of(text);

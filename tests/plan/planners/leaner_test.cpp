@@ -125,6 +125,25 @@ TEST(Layouts, WithoutAMicroBatchSizeTakeTheLargestThatFits) {
   }
   EXPECT_EQ(scored.simulated_step_ms, least);
   EXPECT_THAT(scored.departures, testing::ElementsAre(HasSubstr("makes the shortest step")));
+  // Of sizes that times are known of.
+  question = two_devices(0.3, 0.1);
+  question.step.batch = 64;
+  pipeline::Profile timed = question.profile();
+  pipeline::DeviceTimes times;
+  times.device = question.cluster.servers[0].device;
+  times.samples = {1, 8};
+  times.forward_ms = times.backward_ms = {std::vector<double>(8, 1), std::vector<double>(8, 6)};
+  times.optimizer_ms.assign(8, 0);
+  timed.times.push_back(times);
+  timed.device = times.device;
+  question.set_profile(timed);
+  layout.pp = 1;
+  layout.micro_batch_size = 0;
+  EXPECT_THAT(score_layout(layout, question).departures,
+              testing::ElementsAre(HasSubstr("8 is the largest that times are known of")));
+  question.step.batch = 100003;  // a prime
+  EXPECT_THROW(score_layout(layout, question), Error);
+  layout.pp = 2;
   // Nothing fits: the smallest, and that it does not.
   layout.micro_batch_size = 0;
   question = two_devices(0.3, 400);

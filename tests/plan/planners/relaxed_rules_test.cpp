@@ -56,7 +56,7 @@ TEST(RelaxedRules, WhatCostsNothingIsNotNamed) {
   Question question = front_loaded(8);
   EXPECT_TRUE(answer(question, uniform_kinds()).relaxed.empty());
   EXPECT_THAT(rules_of(question), Contains(HasSubstr("variable of its own")));
-  EXPECT_THAT(rules_of(question), Contains(HasSubstr("memory free")));
+  EXPECT_THAT(rules_of(question), Contains(HasSubstr("fits into the memory")));
   question.options.allow_empty_stages = question.options.allow_idle_stages = true;
   question.options.memory = false;
   EXPECT_THAT(rules_of(question), testing::ElementsAre(HasSubstr("share its samples evenly")));
