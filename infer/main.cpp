@@ -160,10 +160,13 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
   if (options.json && options.output != "-") {
     print_exact(to_json_text(document));
   } else if (options.output != "-") {
-    print(summary_text(document, report, summary_width()));
+    const std::string to_type =
+        document.to_type ? "\n" + emit::to_type_text(*document.to_type, options.output, options.details) : "";
+    const auto others = static_cast<std::size_t>(std::count(to_type.begin(), to_type.end(), '\n'));
+    print(summary_text(document, report, summary_width(), kSummaryLines - std::min(others, kSummaryLines / 2)));
     print(options.details ? "\n" + report_text(document, placed.problem(), report)
                           : asked_tables_text(document, report));
-    if (document.to_type) print("\n" + emit::to_type_text(*document.to_type, options.output, options.details));
+    print(to_type);
   }
   call.outputs.commit();
 }

@@ -251,11 +251,12 @@ int summary_width() {
   return std::clamp<int>(size.ws_col, kLeastWidth, kSummaryWidth);
 }
 
-std::string summary_text(const PlanDocument& document, const ReportOptions& options, int width) {
+std::string summary_text(const PlanDocument& document, const ReportOptions& options, int width,
+                         std::size_t most_lines) {
   width = std::max(width, kLeastWidth);
   std::vector<Entry> entries;
-  const auto add = [&](const std::string& label, const std::string& text, bool needed, std::size_t most_lines) {
-    if (!text.empty()) entries.push_back({label, text, needed, most_lines});
+  const auto add = [&](const std::string& label, const std::string& text, bool needed, std::size_t lines_at_most) {
+    if (!text.empty()) entries.push_back({label, text, needed, lines_at_most});
   };
   add("Plan", headline_text(document, options), true, 3);
   add("Takes", figures_text(document, options), true, 3);
@@ -263,7 +264,7 @@ std::string summary_text(const PlanDocument& document, const ReportOptions& opti
   add_stages(document, &entries);
   add("Export",
       document.micro_batch_samples != options.model_batch && options.model_batch > 0 && document.replicas == "whole"
-          ? "the model is for " + format_amount(options.model_batch) + " samples: export it with a batch of " +
+          ? "the model is for " + plural(std::llround(options.model_batch), "sample") + ": export it with a batch of " +
                 format_amount(document.micro_batch_samples) + " to run this"
           : "",
       false, 1);
@@ -282,15 +283,19 @@ std::string summary_text(const PlanDocument& document, const ReportOptions& opti
     return all;
   };
   std::vector<std::string> all = lines();
-  while (all.size() > kSummaryLines) {
+  while (all.size() > most_lines) {
     const auto least = std::find_if(entries.rbegin(), entries.rend(), [](const Entry& e) { return !e.needed; });
     if (least != entries.rend()) {
       entries.erase(std::next(least).base());
     } else {
-      const auto longest = std::max_element(entries.begin(), entries.end(), [&](const Entry& a, const Entry& b) {
-        return lines_of(a, width).size() < lines_of(b, width).size();
-      });
-      longest->most_lines = lines_of(*longest, width).size() - 1;
+      // The end of a paragraph, the last of those of several lines; where there is none, the last line.
+      const auto several =
+          std::find_if(entries.rbegin(), entries.rend(), [&](const Entry& e) { return lines_of(e, width).size() > 1; });
+      if (several == entries.rend()) {
+        entries.pop_back();
+      } else {
+        several->most_lines = lines_of(*several, width).size() - 1;
+      }
     }
     all = lines();
   }

@@ -12,10 +12,10 @@ constexpr std::size_t kSummaryLines = 15;
 constexpr int kSummaryWidth = 100;
 constexpr int kLeastWidth = 40;
 
-// Ends with a newline; at most kSummaryLines lines of at most `width` columns (of kLeastWidth at least): what matters
+// Ends with a newline; at most `most_lines` lines of at most `width` columns (of kLeastWidth at least): what matters
 // least is left out.
 std::string summary_text(const pipeline::PlanDocument& document, const ReportOptions& options,
-                         int width = kSummaryWidth);
+                         int width = kSummaryWidth, std::size_t most_lines = kSummaryLines);
 
 // The columns of the terminal on standard output, kSummaryWidth at most; without one kSummaryWidth.
 int summary_width();

@@ -124,8 +124,7 @@ TEST(Summary, NamesOthersByWhatPeopleType) {
   row("none", "", 0);
   EXPECT_THAT(
       summary_text(document, options_of(document)),
-      HasSubstr(
-          "Instead dp4 tp2 zero3 120 ms; data parallel, ZeRO 1 130 ms; dp4 pp2 zb-h1 recompute 140 ms\n"));
+      HasSubstr("Instead dp4 tp2 zero3 120 ms; data parallel, ZeRO 1 130 ms; dp4 pp2 zb-h1 recompute 140 ms\n"));
 }
 
 TEST(Summary, FitsItsLinesAndColumns) {
@@ -145,9 +144,10 @@ TEST(Summary, FitsItsLinesAndColumns) {
         document.corners.push_back(corner);
       }
       document.bound_within.assign(30, "--some-option 12345");
-      const std::string text = summary_text(document, options_of(document), width);
+      const std::size_t most = static_cast<std::size_t>(stages) % 2 == 0 ? kSummaryLines : 5;
+      const std::string text = summary_text(document, options_of(document), width, most);
       const std::vector<std::string> lines = lines_of(text);
-      EXPECT_LE(lines.size(), kSummaryLines) << text;
+      EXPECT_LE(lines.size(), most) << text;
       for (const std::string& line : lines) EXPECT_LE(display_width(line), std::max(width, kLeastWidth)) << line;
       EXPECT_EQ(text.find('\x1b'), std::string::npos);
       EXPECT_EQ(lines.front().rfind("Plan    Train", 0), 0u);
