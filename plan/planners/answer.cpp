@@ -58,7 +58,7 @@ bool shorter(const Candidate& one, const Candidate& than, const SearchNotes& not
 }
 
 // In place of the plan: bounds are about it, too.
-void make_plan(const Question& question, Candidate own, Answer* out) {
+void put_in_place(const Question& question, Candidate own, Answer* out) {
   out->bounds.include(
       own.size,
       pipeline::least_work_bound_ms(question.profile(), question.cluster, question.options.replicas, own.size.batch()),
@@ -75,7 +75,7 @@ bool take(const Question& question, Candidate& one, Answer* out) {
   if (!one.found() || !one.of_one_width() || one.even || !shorter(one, out->one_width, out->notes)) return false;
   std::optional<Candidate> own = as_asked(question, one, &one.left_out);
   if (!own || !expresses(*question.framework, *own, question.profile())) return false;
-  make_plan(question, std::move(*own), out);
+  put_in_place(question, std::move(*own), out);
   return true;
 }
 
@@ -105,7 +105,7 @@ void prefer_lean(const Question& question, Answer* out) {
   const double shortest_ms = out->one_width.simulated_step_ms;
   const double proven_ms = out->notes.proven_ms;
   const bool same_v = found->plan.step_ms <= out->one_width.step_ms;
-  make_plan(question, std::move(found->plan), out);
+  put_in_place(question, std::move(found->plan), out);
   if (same_v) out->notes.proven_ms = proven_ms;
   out->leaner = std::move(found->text);
   const Candidate& plan = out->one_width;
