@@ -59,8 +59,12 @@ Emitted emit_deepspeed(const FrameworkPlan& plan, const std::string& layers) {
   Json config = {{"train_batch_size", plan.batch()},
                  {"train_micro_batch_size_per_gpu", plan.samples},
                  {"gradient_accumulation_steps", plan.micro_batches},
-                 {"zero_optimization", {{"stage", plan.zero}, {"overlap_comm", plan.overlap}}}};
-  if (plan.width > 1) config["tensor_parallel"] = {{"autotp_size", plan.width}};
+                 {"zero_optimization", {{"stage", plan.zero}}}};
+  // DeepSpeed splits the tensors of a model without a pipeline, and sums gradients beside the backward pass there.
+  if (plan.stages == 1) {
+    config["zero_optimization"]["overlap_comm"] = plan.overlap;
+    if (plan.width > 1) config["tensor_parallel"] = {{"autotp_size", plan.width}};
+  }
   if (plan.stages > 1) {
     // Names are keys here: any will do.
     const ModulePaths paths = module_paths(plan, layers, ModuleNames::kAny);
@@ -69,11 +73,20 @@ Emitted emit_deepspeed(const FrameworkPlan& plan, const std::string& layers) {
       return out;
     }
     config["pipeline"] = {{"stages", plan.stages}};
+    if (plan.recompute_any()) {
+      // The other kind of checkpoint has no gradient where none of its inputs has one, as token ids.
+      config["pipeline"]["activation_checkpoint_interval"] = 1;
+      config["pipeline"]["use_reentrant"] = false;
+    }
     out.files.push_back({"", json_text(config)});
     out.files.push_back({".stages.py", stages_text(plan, paths)});
     out.missing.push_back("the model's layers, for pipeline_module() of the file of stages: automap emit writes it");
     if (plan.width > 1) {
       out.missing.push_back("layers that are tensor parallel themselves: autotp_size is for models without a pipeline");
+    }
+    if (plan.overlap && plan.replicas > 1) {
+      out.missing.push_back(
+          "a plan for --gradient-sync after: DeepSpeed sums a pipeline's gradients behind the backward pass");
     }
     if (plan.shares_variables) {
       out.missing.push_back(

@@ -71,6 +71,9 @@ Emitted emit_megatron(const FrameworkPlan& plan) {
   } else {
     if (plan.zero == 1) add("use-distributed-optimizer");
     if (plan.overlap && plan.replicas > 1) add("overlap-grad-reduce");
+    if (plan.width > 1) {
+      out.missing.push_back("CUDA_DEVICE_MAX_CONNECTIONS=1 in the environment, on devices before Blackwell");
+    }
   }
   if (plan.recompute_any()) {
     add("recompute-granularity", "full");

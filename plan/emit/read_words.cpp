@@ -487,6 +487,10 @@ ReadWords read_deepspeed(std::string_view text) {
   if (const std::size_t at = stages.find("\nSTAGES = ["); at != std::string_view::npos && layout.pp > 1) {
     layout.layers = counts_of_modules(stages, at);
     layout.recompute = stages.find("\nRECOMPUTE = True") != std::string_view::npos;
+    constexpr std::string_view kWidth = "\nWIDTH = ";
+    if (const std::size_t width = stages.find(kWidth); width != std::string_view::npos) {
+      layout.tp = std::max<std::int64_t>(1, std::atoi(std::string(stages.substr(width + kWidth.size(), 9)).c_str()));
+    }
     if (static_cast<std::int64_t>(layout.layers.size()) != layout.pp) {
       refuse_words("STAGES are " + std::to_string(layout.layers.size()) + ", pipeline.stages " +
                    std::to_string(layout.pp));

@@ -5,7 +5,9 @@
 namespace automap::emit {
 namespace {
 
-const char* const kHead = R"(import torch
+const char* const kHead = R"(import contextlib
+
+import torch
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -94,9 +96,13 @@ class Step:
                                **({"target": targets.to(self.device), "losses": losses} if last else {}))
         else:
             parts = zip(inputs.to(self.device).split(SAMPLES), targets.to(self.device).split(SAMPLES))
-            for part, target in parts:
-                loss = self.loss(self.modules[0](part), target)
-                (loss / MICRO_BATCHES).backward()
+            module = self.modules[0]
+            for number, (part, target) in enumerate(parts, 1):
+                # Gradients are summed over the replicas once, beside the last backward pass.
+                alone = number < MICRO_BATCHES and hasattr(module, "no_sync")
+                with module.no_sync() if alone else contextlib.nullcontext():
+                    loss = self.loss(module(part), target)
+                    (loss / MICRO_BATCHES).backward()
                 losses.append(loss.detach())
         self.optimizer.step()
         return losses
