@@ -64,6 +64,24 @@ TEST(Problem, ComputeDividesByTheGroupAndItsSlowestDevice) {
   EXPECT_EQ(problem.variables(1, 2), 0);
 }
 
+// What an adaptive plan without a choice keeps in flight: as many as memory allows, and no stage more than the one in
+// front of it.
+TEST(PipelineTimes, NoStageOfAnAdaptivePlanHasMoreInFlightThanTheOneInFrontOfIt) {
+  Profile profile = four_instructions();
+  profile.stash_bytes = {200e6, 1e6, 1e6, 1e6};
+  ProblemOptions options;
+  options.micro_batches = 64;
+  const Problem problem(profile, mixed_cluster(), options);
+  Plan plan;
+  plan.cuts = {1, 2};
+  plan.device_cuts = {1, 2};
+  plan.schedule = Schedule::kAdaptive;
+  const int first = problem.most_in_flight(0, 1, problem.group(0, 1), 0);
+  ASSERT_LT(first, 64);
+  ASSERT_EQ(problem.most_in_flight(1, 2, problem.group(1, 2), 0), 64);
+  EXPECT_THAT(pipeline_times(problem, plan).in_flight, ::testing::ElementsAre(first, first, first));
+}
+
 TEST(Problem, TransferTakesTheLinkBetweenTheGroups) {
   const Problem problem(four_instructions(), mixed_cluster(), {});
   // Inside the first server, 1 device to 1: 2 GB/s = 2e6 bytes per ms.
