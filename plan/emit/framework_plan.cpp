@@ -81,6 +81,17 @@ Inexpressible place_devices(const std::vector<int>& numbers, const machine::Clus
   return cluster == nullptr ? Inexpressible() : place_on_servers(*cluster, numbers, plan);
 }
 
+// `samples`: of a micro-batch, over all replicas.
+Inexpressible take_samples(const PlanDocument& document, double samples, FrameworkPlan* plan) {
+  const double each = samples / plan->replicas;
+  if (!(each >= 1) || each != std::floor(each) || document.replicas == "fractional") {
+    return {"replicas that compute parts of samples",
+            "plan it with --replicas whole, and with samples for every replica"};
+  }
+  plan->samples = static_cast<std::int64_t>(each);
+  return {};
+}
+
 Inexpressible take_layers(const pipeline::LayerSplit& layers, FrameworkPlan* plan) {
   for (const auto& [stack, counts] : layers.layers_per_stage) plan->stacks.push_back(stack);
   for (std::size_t s = 0; s < layers.stage_layers.size(); ++s) {
@@ -136,12 +147,8 @@ Inexpressible framework_plan(const planners::Framework& framework, const PlanDoc
   if (document.micro_batch_samples == 0) {
     return {"a plan whose file does not say the samples of a micro-batch", "plan it again"};
   }
-  const double samples = document.micro_batch_samples / plan.replicas;
-  if (!(samples >= 1) || samples != std::floor(samples) || document.replicas == "fractional") {
-    return {"replicas that compute parts of samples",
-            "plan it with --replicas whole, and with samples for every replica"};
-  }
-  plan.samples = static_cast<std::int64_t>(samples);
+  Inexpressible parts = take_samples(document, document.micro_batch_samples, &plan);
+  if (!parts.what.empty()) return parts;
   Inexpressible placed = place_devices(devices_of(document), facts.cluster, &plan);
   if (!placed.what.empty()) return placed;
   if (plan.width > 1 && document.partitions.size() == 1) {
@@ -187,10 +194,27 @@ Inexpressible framework_plan(const planners::Framework& framework, const PlanDoc
   plan.sequence_parallel = plan.width > 1 && facts.sequence_parallel;
   plan.overlap = document.gradient_sync == "overlap";
   plan.micro_batches = corner.micro_batches;
-  plan.samples = std::llround(corner.micro_batch_samples / plan.replicas);
-  if (facts.cluster != nullptr) place_devices(devices_of(corner, *facts.cluster), facts.cluster, &plan);
+  Inexpressible why = take_samples(document, corner.micro_batch_samples, &plan);
+  if (!why.what.empty()) return why;
+  if (plan.chunks > 1 && plan.micro_batches % plan.stages != 0) {
+    return {"interleaved 1F1B of " + std::to_string(plan.micro_batches) + " micro-batches in " +
+                std::to_string(plan.stages) + " stages, of which it wants a multiple",
+            "ask for other --micro-batches"};
+  }
+  if (plan.chunks == 1 &&
+      std::find(framework.schedules.begin(), framework.schedules.end(), plan.schedule) == framework.schedules.end()) {
+    return {std::string("the schedule ") + to_string(plan.schedule), plans};
+  }
+  if (facts.cluster != nullptr) {
+    why = place_devices(devices_of(corner, *facts.cluster), facts.cluster, &plan);
+    if (!why.what.empty()) return why;
+  }
   if (facts.layers == nullptr) return {"cuts inside a layer", plans};
-  return take_layers(*facts.layers, &plan);
+  why = take_layers(*facts.layers, &plan);
+  if (!why.what.empty() || framework.cuts != planners::FrameworkCuts::kEqualLayers) return why;
+  const StackCounts stack = stack_counts(plan);
+  const std::string unequal = stack.why.empty() ? planners::equal_layers_inexpressible(stack.counts) : stack.why;
+  return unequal.empty() ? Inexpressible() : Inexpressible{unequal, plans};
 }
 
 StackCounts stack_counts(const FrameworkPlan& plan) {

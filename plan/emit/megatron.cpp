@@ -43,13 +43,6 @@ Emitted emit_megatron(const FrameworkPlan& plan) {
       return out;
     }
     add("pipeline-model-parallel-size", std::to_string(plan.stages));
-    if (plan.chunks > 1 && plan.micro_batches % plan.stages != 0) {
-      out.cannot = {"interleaved 1F1B of " + std::to_string(plan.micro_batches) + " micro-batches in " +
-                        std::to_string(plan.stages) + " stages, of which it wants a multiple",
-                    "ask for other --micro-batches"};
-      words.clear();
-      return out;
-    }
     // What is spread evenly is so without a layout, in every version. A layout says itself how many parts a stage has.
     if (!all_equal(stack.counts)) {
       add("pipeline-model-parallel-layout", layout_word(stack.counts));

@@ -185,10 +185,14 @@ bool has_schedule(const Framework& framework, Schedule schedule) {
 }
 
 // Of the layers of the model's one stack in each stage.
+}  // namespace
+
 std::string equal_layers_inexpressible(const std::vector<int>& counts) {
   const bool equal = std::all_of(counts.begin(), counts.end(), [&](int count) { return count == counts.front(); });
   return equal ? "" : "stages of different numbers of layers";
 }
+
+namespace {
 
 // Of cuts that leave several parts.
 std::string cuts_inexpressible(const Framework& framework, const std::vector<int>& cuts, const Profile& profile) {

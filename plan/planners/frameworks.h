@@ -56,6 +56,9 @@ const std::vector<int>& zero_levels(const Framework& framework, int stages, int 
 // That a plan of so many stages has where nobody names one: adaptive of `any`.
 pipeline::Schedule usual_schedule(const Framework& framework, int stages);
 
+// Of numbers of layers in each part, where a framework wants them equal; as below.
+std::string equal_layers_inexpressible(const std::vector<int>& counts);
+
 // What a plan has that the framework cannot run, as the end of a sentence ("stages of different widths"); empty: it
 // runs it. The first of the reasons. Of a profile that names no two layers every cut counts as one between layers.
 std::string inexpressible(const Framework& framework, const pipeline::PlacedPlan& placed,
