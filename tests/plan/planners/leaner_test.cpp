@@ -69,7 +69,7 @@ TEST(Leaner, WhatCostsNothingIsTaken) {
 }
 
 TEST(Leaner, ALittleLongerWhereMemoryIsFull) {
-  // 16 GiB, the reserve aside.
+  // Of 16 GiB.
   const Answer full = answered(two_devices(0.005, 15.6));
   ASSERT_TRUE(full.plan().found());
   EXPECT_TRUE(recomputes(full.plan()));
@@ -80,6 +80,12 @@ TEST(Leaner, ALittleLongerWhereMemoryIsFull) {
   ASSERT_TRUE(half.plan().found());
   EXPECT_FALSE(recomputes(half.plan()));
   EXPECT_TRUE(half.leaner.empty());
+
+  // Of 16 GiB 14.6 are 91 %: not as full.
+  const Answer fuller = answered(two_devices(0.005, 14.6));
+  ASSERT_TRUE(fuller.plan().found());
+  EXPECT_GT(share(fuller.plan()), kRoomy);
+  EXPECT_FALSE(recomputes(fuller.plan()));
 
   const Answer dear = answered(two_devices(0.02, 15.6));
   ASSERT_TRUE(dear.plan().found());
@@ -110,7 +116,7 @@ TEST(Layouts, WithoutAMicroBatchSizeTakeTheLargestThatFits) {
   question.step.batch = 64;
   Layout layout;
   layout.dp = 2;
-  // 14.4 GiB for what 4 GiB a sample is kept of: 3 fit, and of those that divide 32 samples 2.
+  // 16 GiB for what 4 GiB a sample is kept of: 3 fit, and of those that divide 32 samples 2.
   ScoredPlan scored = score_layout(layout, question);
   EXPECT_EQ(scored.problem->micro_batch_samples(), 4);
   EXPECT_THAT(scored.departures, testing::ElementsAre(HasSubstr("2 is the largest that fits in memory")));
