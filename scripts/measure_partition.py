@@ -323,7 +323,7 @@ class Measure:
         return "\n".join([lines[at], lines[at + 1], *rows])
 
     def adp_plan(self, model, shards):
-        return self.plan("adp", self.fixtures[model], ["--shards", shards, "--cluster", "config-a"], self.runs)
+        return self.plan("adp", self.fixtures[model], ["--shards", shards, "--cluster", "config-a", "--objective", "count"], self.runs)
 
     def adp(self):
         rows, notes = [], []

@@ -68,7 +68,11 @@ bool splits_batch_alone(const sharding::ShardingModel& model, const sharding::Pr
 class PlanCommand {
  public:
   PlanCommand(const OptionTable& table, PlanOptions& options, bool data)
-      : table_(table), options_(options), data_(data), files_(options.json), request_(options.request(data)) {
+      : table_(table),
+        options_(options),
+        data_(data),
+        files_(options.json),
+        request_(options.request(data, table.source_of("objective") != "default")) {
     files_.add("-o", options.output);
     options.emit.open(&files_);
     mesh_ = options.mesh_sizes();

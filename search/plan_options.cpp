@@ -156,10 +156,12 @@ std::optional<Zero> PlanOptions::zero_level() const {
   return zero == "0" ? Zero::kOff : zero == "3" ? Zero::kFull : Zero::kOptimizer;
 }
 
-PlanningRequest PlanOptions::request(bool data) const {
+PlanningRequest PlanOptions::request(bool data, bool objective_asked) const {
   PlanningRequest request;
   request.data = data;
   request.objective = objective == "time" ? models::PartitionObjective::kTime : models::PartitionObjective::kCount;
+  // Who asks for the count has it, whatever it takes.
+  request.none_slower = data && !objective_asked;
   if (memory == "on" || (memory.empty() && objective == "time")) {
     request.fit_device = true;
   } else if (!memory.empty() && memory != "off") {

@@ -36,7 +36,7 @@ struct PlanOptions {
   std::optional<MeshSizes> mesh_sizes() const;
   // Of --zero; none: auto.
   std::optional<partition::Zero> zero_level() const;
-  partition::PlanningRequest request(bool data) const;
+  partition::PlanningRequest request(bool data, bool objective_asked) const;
   bool sums_combined() const { return sums == "combined"; }
 };
 

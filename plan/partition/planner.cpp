@@ -523,7 +523,7 @@ class Planning {
 
   // Data is split for the step's sake: the most splits that are slower than none give way to the quickest.
   void take_none_slower() {
-    if (!request_.data || request_.objective != PartitionObjective::kCount || now_.chosen.empty()) return;
+    if (!request_.none_slower || request_.objective != PartitionObjective::kCount || now_.chosen.empty()) return;
     const double found_ms = estimate_of(now_.chosen).expected_ms(), whole_ms = estimate_of({}).expected_ms();
     if (found_ms <= whole_ms) return;
     if (limit_bytes_ > 0 && peak_of({}).total > limit_bytes_) return;

@@ -19,6 +19,7 @@ namespace automap::partition {
 struct PlanningRequest {
   bool data = false;  // false: split variables (OPP); true: split the data of the step (ADP)
   models::PartitionObjective objective = models::PartitionObjective::kTime;
+  bool none_slower = false;       // kCount of data: not where the step is longer than with nothing split
   bool fit_device = false;        // memory is limited to what the smallest device has
   double memory_limit_bytes = 0;  // per device, instead of that; 0: none
   bool compare = true;  // also name what else could be done: other objectives, data parallelism, fewer devices

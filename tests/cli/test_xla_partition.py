@@ -340,10 +340,9 @@ class Agreement(unittest.TestCase):
 
     def test_the_script_itself(self):
         done = subprocess.run([JAX, SOURCE / "bench" / "check_xla_partition.py", "--search", BIN / "automap-search", "--quick",
-                               "--ask", "opp:time", "--ask", "adp", fixture("tiny_mlp.hlo")], capture_output=True, text=True)
+                               "--ask", "opp:time", "--ask", "adp:count", fixture("tiny_mlp.hlo")], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        # All plans as predicted: as many all-reduces as were found, the same ones, and no others.
-        self.assertRegex(done.stdout, r"\nall +2 +2 +(\d+) +\1 +\1 +0 +100.00%\n")
+        self.assertIn("\nall             2      2          6       6       6      0    100.00%\n", done.stdout)
 
 
 if __name__ == "__main__":

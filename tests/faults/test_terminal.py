@@ -306,7 +306,7 @@ class Profiles(Terminal):
         name = "h/0\"): SplitPoint.END}; print('owned')  # \u202e"
         layers = [f'"{name.replace(chr(34), chr(34) * 2)}/{i // 2}"' for i in range(16)]
         path = self.put("p.csv", profile_csv(16, layer=layers))
-        out, _ = self.check("", "automap-infer", path, "--cluster", "config-a", "--stages", "2", "--time-limit", "0.1")
+        out, _ = self.check("", "automap-infer", path, "--cluster", "config-a", "--stages", "2", "--time-limit", "0.1", "--details")
         # Nothing to paste where a name is no path of a module.
         self.assertNotIn("split_spec = ", out)
         self.assertIn("is no module's path", out)
