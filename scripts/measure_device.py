@@ -265,32 +265,65 @@ class Clock:
         return max(best - self.empty, best * 0.05)
 
 
+class Timed:
+    """A row without its time, and what measures it, in seconds: the least so far is kept."""
+
+    def __init__(self, row, run):
+        self.row, self.run, self.seconds = row, run, run()
+
+    def again(self):
+        self.seconds = min(self.seconds, self.run())
+
+    def us(self):
+        return round(self.seconds * 1e6, 3)
+
+
+def timed_again(timed):
+    """What is as large in every size does not take less: where it does, something else went on during the smaller one.
+    `timed`: rows that have no other numbers than sizes."""
+    def contains(large, small):
+        return large is not small and all(large.row[key] >= value if isinstance(value, int) else large.row[key] == value
+                                          for key, value in small.row.items())
+
+    same = {}
+    for one in timed:
+        same.setdefault((one.row["kind"], one.row.get("type")), []).append(one)
+    pairs = [(small, large) for kind in same.values() for small in kind for large in kind if contains(large, small)]
+    for _ in range(5):
+        disturbed = {id(small): small for small, large in pairs if small.seconds > large.seconds}
+        for one in disturbed.values():
+            one.again()
+    return timed
+
+
 def measure(backend, clock, quick):
-    rows, on_cpu = [], backend.on_cpu
+    timed, on_cpu = [], backend.on_cpu
     short = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
-    def add(kind, type_name, sizes, *arguments, count=1):
-        seconds = clock.time(backend.function(kind, count), *arguments)
-        rows.append({"kind": kind, "type": short[type_name], **sizes, "us": round(seconds * 1e6, 3)})
-        print("%-12s %-5s %-60s %12.1f us" % (kind, short[type_name], sizes, seconds * 1e6), file=sys.stderr)
+    def add(kind, type_name, sizes, *shapes, scale=None, count=1):
+        def run():
+            arrays = [backend.array(shape, type_name) for shape in shapes]
+            return clock.time(backend.function(kind, count), *(a if scale is None else a * scale for a in arrays))
+        one = Timed({"kind": kind, "type": short[type_name], **sizes}, run)
+        timed.append(one)
+        print("%-12s %-5s %-60s %12.1f us" % (kind, short[type_name], sizes, one.us()), file=sys.stderr)
 
     large = not on_cpu and not quick
     for type_name in ("float32",) if on_cpu else ("float32", "bfloat16", "float16"):
         largest = 256 if quick else 1024 if on_cpu else 8192
         for batch, m, n, k in products(largest):
             shapes = ((m, k), (k, n)) if batch == 1 else ((batch, m, k), (batch, k, n))
-            add("matmul", type_name, {"batch": batch, "m": m, "n": n, "k": k},
-                *(backend.array(shape, type_name) for shape in shapes))
+            add("matmul", type_name, {"batch": batch, "m": m, "n": n, "k": k}, *shapes)
         for batch, side, inputs, outputs, window in convolutions(large)[: 2 if quick else None]:
             add("convolution", type_name,
                 {"batch": batch, "side": side, "inputs": inputs, "outputs": outputs, "window": window},
-                backend.array((batch, side, side, inputs), type_name),
-                backend.array((window, window, inputs, outputs), type_name))
+                (batch, side, side, inputs), (window, window, inputs, outputs))
     for row, columns in softmaxes(large)[: 2 if quick else None]:
-        add("softmax", "float32", {"rows": row, "columns": columns}, backend.array((row, columns), "float32"))
+        add("softmax", "float32", {"rows": row, "columns": columns}, (row, columns))
     for elements in copies(large, quick):
-        add("copy", "float32", {"elements": elements}, backend.array((elements,), "float32"))
-    add("launch", "float32", {"count": 200}, backend.array((16, 16), "float32") * 0.1, count=200)
+        add("copy", "float32", {"elements": elements}, (elements,))
+    add("launch", "float32", {"count": 200}, (16, 16), scale=0.1, count=200)
+    rows = [{**one.row, "us": one.us()} for one in timed_again(timed)]
     if isinstance(backend, Jax):
         for name, function, arguments in backend.blocks(large):
             seconds = clock.time(function, *arguments)
@@ -302,24 +335,20 @@ def measure(backend, clock, quick):
 
 def all_reduces(backend, clock):
     """Rows by size. Where one fails there are none, and the other kernels' times are not lost."""
-    found = []
+    timed = []
     try:
         for power in range(16, 29, 2):
             devices, run = backend.all_reduce(1 << power)
             if devices is None:
                 return []
-            found.append([1 << power, run, clock.time(run[0], *run[1])])
-        # Larger messages do not take less: where one does, something else went on during the smaller one.
-        for _ in range(5):
-            for smaller, larger in zip(found, found[1:]):
-                if smaller[2] > larger[2]:
-                    smaller[2] = min(smaller[2], clock.time(smaller[1][0], *smaller[1][1]))
+            row = {"kind": "all-reduce", "devices": devices, "bytes": 1 << power}
+            timed.append(Timed(row, lambda run=run: clock.time(run[0], *run[1])))
+        timed_again(timed)
     except Exception as error:  # of whatever library is below
         print("measure_device.py: warning: all-reduces are left out: %s: %s" %
               (type(error).__name__, (str(error).splitlines() or [""])[0]), file=sys.stderr)
         return []
-    return [{"kind": "all-reduce", "devices": devices, "bytes": size, "us": round(seconds * 1e6, 3)}
-            for size, _, seconds in found]
+    return [{**one.row, "us": one.us()} for one in timed]
 
 
 def backend_of(name):

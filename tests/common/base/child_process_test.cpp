@@ -6,11 +6,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <functional>
+#include <memory>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -35,6 +37,13 @@ constexpr bool kSanitized = false;
 #else
 constexpr bool kSanitized = false;
 #endif
+
+// More than a thread keeps for itself.
+std::vector<std::unique_ptr<char[]>> blocks_of(std::size_t size) {
+  std::vector<std::unique_ptr<char[]>> blocks(std::clamp<std::size_t>((std::size_t{1} << 18) / size, 3, 300));
+  for (auto& block : blocks) block.reset(new char[size]);
+  return blocks;
+}
 
 ChildResult result_of(const std::function<std::string()>& work, const ChildLimits& limits = {}) {
   return ChildProcess([&](ChildInput&) { return work(); }, limits).finish();
@@ -201,27 +210,28 @@ TEST(ChildProcess, OneThatIsNotWaitedForIsKilled) {
   ::munmap(number, sizeof *number);
 }
 
-// A sanitizer's allocator is locked for ever in a child that is forked while another thread holds its lock.
+// A sanitizer's allocator is locked for ever in a child that is forked while another thread holds its lock, and has a
+// lock for every class of sizes: whichever is taken here is wanted there.
 TEST(ChildProcess, OtherThreadsAllocateMeanwhile) {
-  std::atomic<bool> done{false};
+  std::atomic<std::size_t> size{1};
   std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t) {
-    threads.emplace_back([&done, t] {
-      for (std::size_t i = 0; !done; ++i) {
-        const std::vector<std::string> blocks(1 + i % 7, std::string((std::size_t{97} << t) + i % 5000, 'x'));
-        EXPECT_FALSE(blocks.back().empty());
+  for (int t = 0; t < 2; ++t) {
+    threads.emplace_back([&size] {
+      while (const std::size_t each = size) {
+        const std::vector<std::unique_ptr<char[]>> blocks = blocks_of(each);
+        EXPECT_TRUE(blocks.back());
       }
     });
   }
-  for (int i = 0; i < 60; ++i) {
-    const ChildResult result = result_of([] {
-      std::string text;
-      for (std::size_t size = 1; size < 300'000; size = size * 2 + 1) text = std::string(size, 'y');
-      return text;
-    });
-    EXPECT_TRUE(result.answer) << i << ": " << result.failure;
+  ChildLimits limits;
+  limits.seconds = 2;
+  for (const std::size_t each : {20, 60, 100, 150, 150, 150, 200, 250, 500, 3'000, 20'000, 60'000, 110'000, 200'000}) {
+    size = each;
+    const auto work = [&] { return blocks_of(each).back() ? std::string("done") : std::string(); };
+    const ChildResult result = result_of(work, limits);
+    EXPECT_EQ(result.answer, "done") << each << ": " << result.failure;
   }
-  done = true;
+  size = 0;
   for (std::thread& thread : threads) thread.join();
 }
 
