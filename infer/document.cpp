@@ -38,11 +38,11 @@ void warn_of_linear_times(const Question& question, const pipeline::PlacedPlan& 
 // A module that computes its forward pass again is planned as it is: what it says is no property of the model.
 void warn_of_repeated_work(const Question& question, const PlanInput& input, PlanDocument* document) {
   constexpr double kWorthNaming = 0.1;
-  const double share = input.work.repeated_share();
+  const double share = std::min(1.0, input.work.repeated_share());
   if (share < kWorthNaming) return;
-  const double saved = std::min(1.0, share) * question.profile().forward_fraction;
+  const double saved = share * question.profile().forward_fraction;
   document->warnings.push_back(
-      "the module computes " + format_percent(std::min(1.0, share)) +
+      "the module computes " + format_percent(share) +
       " of its forward pass again in the backward pass (jax.checkpoint, torch.utils.checkpoint), and plans and bounds "
       "are about that: without it a step would take about " +
       format_ms(document->simulated_step_ms * (1 - saved)) + ", and keep more in memory");
@@ -254,7 +254,7 @@ void add_to_type(PlanDocument& document, const planners::Question& question, con
                  const PlanInput& input, const OptionTable& table) {
   const planners::Framework* framework = limits_plans(*question.framework) ? question.framework : input.made_with;
   if (framework == nullptr) return;
-  const std::optional<pipeline::LayerSplit> layers = planners::as_layer_split(placed, question.profile());
+  const std::optional<pipeline::LayerSplit> layers = planners::layers_at_cuts(question.profile(), placed.plan.cuts);
   emit::PlanFacts facts;
   facts.layers = layers ? &*layers : nullptr;
   facts.cluster = &question.cluster;

@@ -24,12 +24,11 @@ struct ReportOptions {
   std::string plans_for;               // the framework, and what plans for it hold to; empty: any
 };
 
-// Ends with a newline. `problem` is the one the document was made from.
 // Where the samples of a step come from, when nobody has said how many they are: " (no --batch: 16 times the model's
 // 4)".
 std::string usual_batch_text(const pipeline::PlanDocument& document, const ReportOptions& options);
 
-// All of it.
+// All of it; ends with a newline. `problem` is the one the document was made from.
 std::string report_text(const pipeline::PlanDocument& document, const pipeline::Problem& problem,
                         const ReportOptions& options);
 

@@ -7,9 +7,9 @@
 #include <cmath>
 #include <vector>
 
+#include "common/base/join.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
-#include "infer/utilization.h"
 #include "plan/planners/leaner.h"
 
 namespace automap::infer {
@@ -101,9 +101,7 @@ std::string kind_text(const PlanDocument& document) {
     parts.push_back(static_cast<std::size_t>(again) == stages ? "recomputation"
                                                               : "recomputation in " + plural(again, "stage"));
   }
-  std::string out;
-  for (const std::string& part : parts) out += (out.empty() ? "" : ", ") + part;
-  return out.empty() ? "one replica" : out;
+  return parts.empty() ? "one replica" : join(parts);
 }
 
 std::string headline_text(const PlanDocument& document, const ReportOptions& options) {
@@ -149,8 +147,12 @@ std::string batch_text(const PlanDocument& document, const ReportOptions& option
   return out;
 }
 
+const std::string& first_of(const PlanStage& stage) {
+  return stage.first_layer.empty() ? stage.first_name : stage.first_layer;
+}
+
 std::string stage_text(const PlanStage& stage) {
-  const std::string first = stage.first_layer.empty() ? stage.first_name : stage.first_layer;
+  const std::string& first = first_of(stage);
   const std::string last = stage.last_layer.empty() ? stage.last_name : stage.last_layer;
   std::string out = shorten(first, kLongestLayer);
   if (last != first) out += " to " + shorten(last, kLongestLayer);
@@ -167,19 +169,9 @@ void add_stages(const PlanDocument& document, std::vector<Entry>* entries) {
     }
     return;
   }
-  std::string starts;
-  for (const PlanStage& stage : document.stages) {
-    const std::string& layer = stage.first_layer.empty() ? stage.first_name : stage.first_layer;
-    starts += (starts.empty() ? "" : ", ") + shorten(layer, kLongestLayer);
-  }
-  entries->push_back({"Stages", "begin at " + starts, true, 3});
-}
-
-const PlanCorner* own_corner(const PlanDocument& document) {
-  for (const PlanCorner& corner : document.corners) {
-    if (corner.name == "this plan") return &corner;
-  }
-  return nullptr;
+  std::vector<std::string> starts;
+  for (const PlanStage& stage : document.stages) starts.push_back(shorten(first_of(stage), kLongestLayer));
+  entries->push_back({"Stages", "begin at " + join(starts), true, 3});
 }
 
 // "dp=4,pp=1,tp=2,micro-batch-size=4,zero=3" -> "dp4 tp2 zero3"; of what is no layout of a framework the kind's name.
@@ -204,18 +196,15 @@ std::string short_name(const PlanCorner& corner) {
 
 // The best of other kinds that are longer, each once.
 std::string others_text(const PlanDocument& document) {
-  const PlanCorner* own = own_corner(document);
-  std::string out;
-  std::size_t named = 0;
+  std::vector<std::string> named;
   double last_ms = document.simulated_step_ms;
   for (const PlanCorner& corner : document.corners) {
-    if (&corner == own || !corner.fits || named == kMostOthers) continue;
+    if (!corner.fits || named.size() == kMostOthers) continue;
     if (corner.simulated_step_ms <= last_ms * (1 + 1e-6)) continue;
     last_ms = corner.simulated_step_ms;
-    out += (out.empty() ? "" : "; ") + short_name(corner) + " " + format_ms(corner.simulated_step_ms);
-    ++named;
+    named.push_back(short_name(corner) + " " + format_ms(corner.simulated_step_ms));
   }
-  return out;
+  return join(named, "; ");
 }
 
 std::string proven_text(const PlanDocument& document) {
@@ -226,10 +215,7 @@ std::string proven_text(const PlanDocument& document) {
   if (bound <= 0) return "nothing: no bound was computed in the time";
   const double gap = own / bound - 1;
   std::string out = "no plan of the kinds that were searched";
-  for (std::size_t i = 0; i < document.bound_within.size(); ++i) {
-    out += (i == 0 ? ", within " : ", ") + document.bound_within[i];
-  }
-  if (!document.bound_within.empty()) out += ",";
+  if (!document.bound_within.empty()) out += ", within " + join(document.bound_within) + ",";
   if (!document.bound_all_devices) out += " on the devices that were looked at";
   if (!simulated) {
     return out + " has a V (the step in closed form) below " + format_ms(bound) + "; this one's is " + format_ms(own);

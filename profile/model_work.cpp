@@ -12,11 +12,9 @@ namespace automap::profile {
 namespace {
 
 using graph::ComputationId;
-using graph::FlowNode;
 using graph::Graph;
 using graph::InputRole;
 using graph::InstructionId;
-using graph::kNone;
 using graph::NodeId;
 using graph::Opcode;
 using graph::Part;
@@ -89,9 +87,9 @@ class Products {
       Count sum;
       const graph::Computation& computation = graph_.computation(c);
       for (InstructionId id = computation.first; id < computation.first + computation.count; ++id) sum.add(of(id));
-      known_[c] = sum;
+      it->second = sum;
     }
-    return known_[c];
+    return it->second;
   }
 
   Count called(InstructionId id, double times) {

@@ -147,10 +147,8 @@ int apply_command(int argc, char** argv) {
   OutputFiles files(options.json);
   options.emit.open(&files);
   const PlanFile plan = load_plan_file(options.plan);
-  const int devices = plan.one ? plan.one->shards : plan.mesh->devices();
-  options.pricing.as_planned(table, plan.one ? plan.one->cluster : plan.mesh->cluster,
-                             plan.one ? plan.one->provenance : plan.mesh->provenance);
-  const machine::Cluster cluster = options.pricing.cluster_for(table, devices);
+  options.pricing.as_planned(table, plan.cluster(), plan.provenance());
+  const machine::Cluster cluster = options.pricing.cluster_for(table, plan.devices());
   const machine::DeviceModel device = profile::reference_device(options.pricing.device, cluster);
   const LoadedModel loaded = load_sharding_model(options.model, plan.one ? plan.one->shards : 1);
   std::vector<std::string> warnings;

@@ -180,10 +180,8 @@ int explain_command(int argc, char** argv) {
   const LoadedModel loaded = load_sharding_model(options.model, plan.one ? plan.one->shards : 1);
   std::vector<sharding::NodeId> nodes;
   if (!options.tensor.empty()) nodes = find_tensors(*loaded.model, options.tensor);
-  const int devices = plan.one ? plan.one->shards : plan.mesh->devices();
-  options.pricing.as_planned(table, plan.one ? plan.one->cluster : plan.mesh->cluster,
-                             plan.one ? plan.one->provenance : plan.mesh->provenance);
-  Explaining explaining(options, options.pricing.cluster_for(table, devices), loaded, nodes);
+  options.pricing.as_planned(table, plan.cluster(), plan.provenance());
+  Explaining explaining(options, options.pricing.cluster_for(table, plan.devices()), loaded, nodes);
   if (plan.one) {
     explaining.one(*plan.one);
   } else {

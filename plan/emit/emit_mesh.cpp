@@ -92,11 +92,9 @@ Emitted emit_jax_mesh(const FrameworkPlan& plan) {
       "import jax\nimport numpy as np\nfrom jax.sharding import Mesh, NamedSharding, PartitionSpec as P\n\n";
   text += "MESH = {\"stage\": " + std::to_string(plan.stages) + ", \"data\": " + std::to_string(plan.replicas) +
           ", \"model\": " + std::to_string(plan.width) + "}\n";
-  std::string chosen;
-  for (const int device : plan.chosen_devices) chosen += (chosen.empty() ? "" : ", ") + std::to_string(device);
   text +=
       "# Of the cluster's devices, as jax.devices() numbers them, server by server; empty: the first.\nDEVICES = [" +
-      chosen + "]\n";
+      numbers_text(plan.chosen_devices) + "]\n";
   text += number("MICRO_BATCHES", plan.micro_batches) + "\n" + number("SAMPLES", plan.samples) +
           "  # of one micro-batch in one replica\n" + number("ZERO", plan.zero) + "\n";
   text += std::string("RECOMPUTE = ") + (plan.recompute_any() ? "True" : "False") +

@@ -58,6 +58,9 @@ MeshPlan parse_mesh_plan(std::string_view json_text, const std::string& source);
 struct PlanFile {
   std::optional<PartitionPlan> one;
   std::optional<MeshPlan> mesh;
+  int devices() const { return one ? one->shards : mesh->devices(); }
+  const std::string& cluster() const { return one ? one->cluster : mesh->cluster; }
+  const std::map<std::string, std::string>& provenance() const { return one ? one->provenance : mesh->provenance; }
 };
 PlanFile load_plan_file(const std::string& path);
 

@@ -108,10 +108,7 @@ void prefer_lean(const Question& question, Answer* out) {
   put_in_place(question, std::move(found->plan), out);
   if (same_v) out->notes.proven_ms = proven_ms;
   out->leaner = std::move(found->text);
-  const Candidate& plan = out->one_width;
-  for (WidthAlternative& of : out->widths) {
-    if (of.width == plan.size.width) of = {of.width, plan.num_stages(), plan.step_ms, plan.simulated_step_ms};
-  }
+  note_widths(question, out->one_width, out);
   for (Candidate& one : out->kinds) {
     if (one.found() && one.left_out.empty() && one.simulated_step_ms < out->one_width.simulated_step_ms &&
         one.simulated_step_ms >= shortest_ms * (1 - kProvenGap)) {

@@ -184,7 +184,6 @@ bool has_schedule(const Framework& framework, Schedule schedule) {
   return std::find(framework.schedules.begin(), framework.schedules.end(), schedule) != framework.schedules.end();
 }
 
-// Of the layers of the model's one stack in each stage.
 }  // namespace
 
 std::string equal_layers_inexpressible(const std::vector<int>& counts) {

@@ -108,14 +108,12 @@ class OneStage {
   OneStage(const Question& quick, const char* name) : quick_(quick), best_(no_candidate(name, "")), name_(name) {}
 
   void look(int dp, int tp, const std::vector<StageVariant>& variants) {
-    std::vector<std::int64_t> sizes = divisors(quick_.step.batch / dp);
-    std::reverse(sizes.begin(), sizes.end());
+    const std::int64_t of_replica = quick_.step.batch / dp;
+    const std::vector<std::int64_t> sizes = replica_sizes(of_replica, quick_.profile(), kMostChosenMicroBatches);
     for (const StageVariant& variant : variants) {
       MoreMicroBatches more(false);
       for (const std::int64_t samples : sizes) {
-        if (static_cast<double>(samples) > pipeline::most_samples(quick_.profile())) continue;
-        const std::int64_t count = quick_.step.batch / dp / samples;
-        if (count > kMostChosenMicroBatches || !more.worth_a_look(count)) break;
+        if (!more.worth_a_look(of_replica / samples)) break;
         if (quick_.request.stopped()) return;
         Layout layout;
         layout.dp = dp;

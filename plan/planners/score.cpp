@@ -133,10 +133,10 @@ Plan plan_of_counts(const Layout& layout, const Profile& profile) {
   Plan plan;
   plan.schedule = layout.schedule;
   const std::vector<int> borders = layer_cuts(profile);
+  const auto behind = std::upper_bound(borders.begin(), borders.end(), starts.back());
   int begun = 0;
   for (int s = 1; s < layout.pp; ++s) {
     begun += layout.layers[at(s - 1)];
-    const auto behind = std::upper_bound(borders.begin(), borders.end(), starts.back());
     const bool more = begun < all || behind != borders.end();
     const int cut = begun < all ? starts[at(begun)] : more ? *behind : 0;
     if (!more || cut < 1 || (!plan.cuts.empty() && cut <= plan.cuts.back())) {
@@ -466,21 +466,14 @@ ScoredPlan score_sizes(Layout layout, const Question& question) {
     }
   }
   check_replicas(layout, batch);
-  std::vector<std::int64_t> sizes = divisors(batch / layout.dp);
-  std::reverse(sizes.begin(), sizes.end());
+  const std::int64_t of_replica = batch / layout.dp;
+  const std::vector<std::int64_t> sizes = replica_sizes(of_replica, question.profile(), kMostGivenMicroBatches);
   std::optional<ScoredPlan> best;
   std::int64_t chosen = 0;
   MoreMicroBatches more(false);
-  bool beyond_reach = false, at_reach = false;  // larger ones have no times; the largest of the others is it
   for (const std::int64_t size : sizes) {
-    if (static_cast<double>(size) > pipeline::most_samples(question.profile())) {
-      beyond_reach = true;
-      continue;
-    }
-    if (batch / layout.dp / size > kMostGivenMicroBatches) break;
-    if (best && (!more.worth_a_look(batch / layout.dp / size) || question.request.stopped())) break;
+    if (best && (!more.worth_a_look(of_replica / size) || question.request.stopped())) break;
     layout.micro_batch_size = size;
-    const bool first = !best;
     ScoredPlan scored = score_layout(layout, of_batch);
     const bool fits = scored.missing_bytes <= 0;
     more.saw(fits ? scored.simulated_step_ms : kInfinity);
@@ -489,7 +482,6 @@ ScoredPlan score_sizes(Layout layout, const Question& question) {
     if (!better) continue;
     best = std::move(scored);
     chosen = size;
-    at_reach = first;
     if (fits && layout.pp == 1) break;
   }
   if (!best) {
@@ -497,12 +489,13 @@ ScoredPlan score_sizes(Layout layout, const Question& question) {
                       std::to_string(layout.dp) + " replicas that times are known of",
                   "another --batch, or a micro-batch-size");
   }
+  const bool at_reach = chosen == sizes.front() && chosen < of_replica;  // more have no times
   if (!departure.empty()) best->departures.push_back(departure);
-  best->departures.push_back("the layout names no micro-batch-size: " + std::to_string(chosen) +
-                             (best->missing_bytes > 0 ? " lacks the least memory"
-                              : layout.pp == 1 ? beyond_reach && at_reach ? " is the largest that times are known of"
-                                                                          : " is the largest that fits in memory"
-                                               : " makes the shortest step of those that fit in memory"));
+  best->departures.push_back(
+      "the layout names no micro-batch-size: " + std::to_string(chosen) +
+      (best->missing_bytes > 0 ? " lacks the least memory"
+       : layout.pp == 1 ? at_reach ? " is the largest that times are known of" : " is the largest that fits in memory"
+                        : " makes the shortest step of those that fit in memory"));
   return *std::move(best);
 }
 

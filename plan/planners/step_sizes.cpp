@@ -45,7 +45,7 @@ std::vector<StepSize> whole_sizes(const StepRequest& r, std::int64_t own, double
   if (r.batch == 0) {
     if (r.micro_batch > 0 || r.micro_batches > 0) {
       const std::int64_t samples = r.micro_batch > 0 ? r.micro_batch : own;
-      return {size_of(samples, r.micro_batches > 0 ? r.micro_batches : usual_batch(samples) / samples)};
+      return {size_of(samples, r.micro_batches > 0 ? r.micro_batches : usual_micro_batches(samples))};
     }
     StepRequest asked = r;
     asked.batch = usual_batch(own);
@@ -120,7 +120,11 @@ void put_on(const machine::Cluster& replicas, std::vector<int> devices, StepSize
 }
 
 std::int64_t usual_batch(std::int64_t own) {
-  return own * std::clamp<std::int64_t>(kUsualBatch / own, 1, kUsualMicroBatches);
+  return own * usual_micro_batches(own);
+}
+
+std::int64_t usual_micro_batches(std::int64_t own) {
+  return std::clamp<std::int64_t>(kUsualBatch / own, 1, kUsualMicroBatches);
 }
 
 std::vector<std::int64_t> divisors(std::int64_t number) {
@@ -134,6 +138,16 @@ std::vector<std::int64_t> divisors(std::int64_t number) {
   return low;
 }
 
+std::vector<std::int64_t> replica_sizes(std::int64_t samples, const Profile& profile, std::int64_t most_micro_batches) {
+  std::vector<std::int64_t> sizes = divisors(samples);
+  const auto left_out = [&](std::int64_t size) {
+    return static_cast<double>(size) > pipeline::most_samples(profile) || samples / size > most_micro_batches;
+  };
+  sizes.erase(std::remove_if(sizes.begin(), sizes.end(), left_out), sizes.end());
+  std::reverse(sizes.begin(), sizes.end());
+  return sizes;
+}
+
 std::vector<StepSize> step_sizes(const StepRequest& request, const Profile& profile, Replicas replicas) {
   if (replicas == Replicas::kFractional) {
     const double own = profile.micro_batch_size > 0 ? profile.micro_batch_size : 1;
@@ -141,7 +155,7 @@ std::vector<StepSize> step_sizes(const StepRequest& request, const Profile& prof
     if (request.batch == 0) {
       const auto whole = std::max<std::int64_t>(1, std::llround(samples));
       return {
-          {samples, request.micro_batches > 0 ? request.micro_batches : static_cast<int>(usual_batch(whole) / whole)}};
+          {samples, request.micro_batches > 0 ? request.micro_batches : static_cast<int>(usual_micro_batches(whole))}};
     }
     const double count = static_cast<double>(request.batch) / samples;
     if (count < 1 || count != std::floor(count) || (request.micro_batches > 0 && count != request.micro_batches)) {

@@ -24,8 +24,9 @@ struct StepRequest {
 constexpr int kUsualMicroBatches = 16;
 constexpr std::int64_t kUsualBatch = 256;
 // The batch of a step where nobody gives one: so many of the module's own batches, of so many samples at most; the
-// module's own where that has more.
+// module's own where that has more. And how many micro-batches of the module's own those are.
 std::int64_t usual_batch(std::int64_t own);
+std::int64_t usual_micro_batches(std::int64_t own);
 constexpr int kMostGivenMicroBatches = 65536;
 constexpr int kMostMicroBatches = 128;         // that are looked at first
 constexpr int kMostChosenMicroBatches = 4096;  // more have to be asked for
@@ -60,6 +61,11 @@ void put_on(const machine::Cluster& replicas, std::vector<int> devices, StepSize
 // numbers given do not fit together.
 std::vector<StepSize> step_sizes(const StepRequest& request, const pipeline::Profile& profile,
                                  pipeline::Replicas replicas);
+
+// What a replica may compute at once of its `samples` of a step, falling: divisors of them that the profile's times
+// reach, in at most so many micro-batches.
+std::vector<std::int64_t> replica_sizes(std::int64_t samples, const pipeline::Profile& profile,
+                                        std::int64_t most_micro_batches);
 
 // Whether ever more micro-batches of one layout are worth a look: up to kMostMicroBatches they are; beyond, as long as
 // the last that was seen was the shortest, or none of them fits.

@@ -20,7 +20,6 @@ struct Grid {
 std::vector<Grid> uniform_grids(const Question& question, std::int64_t batch, const SweepRequest& request) {
   const pipeline::Profile& profile = question.profile();
   const StepRequest& step = question.step;
-  const double most_samples = std::min(static_cast<double>(batch), pipeline::most_samples(profile));
   std::vector<Grid> grids;
   std::vector<int> widths = {1};
   for (const pipeline::WidthColumns& columns : profile.widths) widths.push_back(columns.width);
@@ -30,14 +29,13 @@ std::vector<Grid> uniform_grids(const Question& question, std::int64_t batch, co
     for (int pp = request.min_stages; pp <= most_stages; ++pp) {
       const int dp = replicas / pp;
       if (replicas % pp != 0 || batch % dp != 0) continue;
-      Grid grid{{dp, pp, tp, 0, {}, {}}, divisors(batch / dp)};
+      const int most = step.micro_batches > 0 ? step.micro_batches : kMostChosenMicroBatches;
+      Grid grid{{dp, pp, tp, 0, {}, {}}, replica_sizes(batch / dp, profile, most)};
       const auto left_out = [&](std::int64_t size) {
-        const std::int64_t count = batch / dp / size;
-        return static_cast<double>(size) > most_samples || (step.micro_batch > 0 && step.micro_batch != size * dp) ||
-               (step.micro_batches > 0 ? count != step.micro_batches : count > kMostChosenMicroBatches);
+        return (step.micro_batch > 0 && step.micro_batch != size * dp) ||
+               (step.micro_batches > 0 && step.micro_batches != batch / dp / size);
       };
       grid.sizes.erase(std::remove_if(grid.sizes.begin(), grid.sizes.end(), left_out), grid.sizes.end());
-      std::reverse(grid.sizes.begin(), grid.sizes.end());
       if (grid.sizes.empty()) continue;
       for (const pipeline::StageVariant& variant : question.options.variants) {
         // With one replica there is nothing to shard.
