@@ -9,7 +9,6 @@
 #include "common/base/text_table.h"
 #include "common/base/work.h"
 #include "infer/utilization.h"
-#include "plan/emit/to_type.h"
 #include "plan/planners/believable.h"
 #include "plan/planners/layers.h"
 
@@ -251,15 +250,13 @@ PlanDocument document_of(const Question& question, const planners::ScoredPlan& s
 }
 
 void add_to_type(PlanDocument& document, const planners::Question& question, const pipeline::PlacedPlan& placed,
-                 const PlanInput& input, const OptionTable& table) {
-  const planners::Framework* framework = limits_plans(*question.framework) ? question.framework : input.made_with;
-  if (framework == nullptr) return;
+                 const planners::Framework& framework, bool sequence_parallel, const emit::EmitOptions& options) {
   const std::optional<pipeline::LayerSplit> layers = planners::layers_at_cuts(question.profile(), placed.plan.cuts);
   emit::PlanFacts facts;
   facts.layers = layers ? &*layers : nullptr;
   facts.cluster = &question.cluster;
-  facts.sequence_parallel = table.value_of("sequence-parallel") != "off";
-  document.to_type = emit::to_type(*framework, document, facts);
+  facts.sequence_parallel = sequence_parallel;
+  document.to_type = emit::to_type(framework, document, facts, options);
 }
 
 void add_provenance(PlanDocument& document, const OptionTable& table, const PlanInput& input,

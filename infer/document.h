@@ -9,6 +9,7 @@
 #include "common/machine/device.h"
 #include "common/pipeline/plan_json.h"
 #include "infer/input.h"
+#include "plan/emit/to_type.h"
 #include "plan/planners/answer.h"
 #include "plan/planners/question.h"
 #include "plan/planners/score.h"
@@ -24,9 +25,10 @@ pipeline::PlanDocument document_of(const planners::Question& question, const pla
 pipeline::PlanDocument document_of(const planners::Question& question, const planners::ScoredPlan& scored,
                                    const PlanInput& input, const OwnDevice& own);
 
-// What is typed to run it, in the words of the question's framework, or of that which the model is from.
+// What is typed to run it in that framework. `sequence_parallel`: --sequence-parallel is not off.
 void add_to_type(pipeline::PlanDocument& document, const planners::Question& question,
-                 const pipeline::PlacedPlan& placed, const PlanInput& input, const OptionTable& table);
+                 const pipeline::PlacedPlan& placed, const planners::Framework& framework, bool sequence_parallel,
+                 const emit::EmitOptions& options = {});
 
 // What it was made from and with.
 void add_provenance(pipeline::PlanDocument& document, const OptionTable& table, const PlanInput& input,

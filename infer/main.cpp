@@ -19,6 +19,7 @@
 #include "common/pipeline/plan_json.h"
 #include "infer/document.h"
 #include "infer/input.h"
+#include "infer/nearest_plan.h"
 #include "infer/no_plan.h"
 #include "infer/options.h"
 #include "infer/plan_file.h"
@@ -59,6 +60,7 @@ struct Call {
   machine::Cluster cluster;
   PlanInput input;
   planners::Question question;
+  bool sequence_parallel() const { return table.value_of("sequence-parallel") != "off"; }
   // The report on a terminal names no hashes.
   bool documented() const { return options.json || !options.output.empty(); }
 };
@@ -135,7 +137,6 @@ void read_model(Call& call) {
 
 void print_document(Call& call, PlanDocument document, const pipeline::PlacedPlan& placed, double free_plan_ms = 0) {
   const InferOptions& options = call.options;
-  add_to_type(document, call.question, placed, call.input, call.table);
   if (call.documented()) add_provenance(document, call.table, call.input, call.cluster);
   ReportOptions report;
   report.all_planners = options.all_planners;
@@ -161,7 +162,9 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
     print_exact(to_json_text(document));
   } else if (options.output != "-") {
     const std::string to_type =
-        document.to_type ? "\n" + emit::to_type_text(*document.to_type, options.output, options.details) : "";
+        document.to_type
+            ? "\n" + emit::to_type_text(*document.to_type, options.output, document.simulated_step_ms, options.details)
+            : "";
     const auto others = static_cast<std::size_t>(std::count(to_type.begin(), to_type.end(), '\n'));
     print(summary_text(document, report, summary_width(), kSummaryLines - std::min(others, kSummaryLines / 2)));
     print(options.details ? "\n" + report_text(document, placed.problem(), report)
@@ -169,6 +172,31 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
     print(to_type);
   }
   call.outputs.commit();
+}
+
+// What is typed to run the plan, in the words of the question's framework, or of that which the model is from.
+void tell_framework(const Call& call, const pipeline::PlacedPlan& placed, PlanDocument& document) {
+  const planners::Framework* framework =
+      limits_plans(*call.question.framework) ? call.question.framework : call.input.made_with;
+  if (framework != nullptr) add_to_type(document, call.question, placed, *framework, call.sequence_parallel());
+}
+
+// Who asked for no framework has something to type all the same where that of the model cannot run the plan: the
+// shortest that it can, found with little effort.
+void tell_nearest(const Call& call, PlanDocument& document) {
+  const bool asked = limits_plans(*call.question.framework) || !explores(call.options, call.request);
+  if (asked || !document.to_type || document.to_type->cannot.empty() || document.cut_by_time) return;
+  planners::Question question = call.question;
+  question.framework = call.input.made_with;
+  question.request.effort = planners::plan_effort(Effort::kQuick);
+  NearestPlan near = nearest_plan(std::move(question), call.input, true, call.sequence_parallel(), {});
+  if (!near.document) return;
+  pipeline::PlanToType told = std::move(*near.document->to_type);
+  told.cannot = document.to_type->cannot;
+  told.hint = document.to_type->hint;
+  told.instead = kind_text(*near.document);
+  told.instead_ms = near.document->simulated_step_ms;
+  document.to_type = std::move(told);
 }
 
 int run_sweep(const Call& call) {
@@ -206,6 +234,7 @@ int run_score(Call& call) {
   }
   PlanDocument document = document_of(call.question, scored, call.input, call.options.input.device);
   document.warnings.insert(document.warnings.end(), call.departures.begin(), call.departures.end());
+  tell_framework(call, scored.placed, document);
   print_document(call, std::move(document), scored.placed);
   return scored.infeasible.empty() ? 0 : exit_code(ErrorKind::kInfeasible);
 }
@@ -280,6 +309,8 @@ int run_search(Call& call) {
   if (call.options.planner_table && !StopToken::stop_requested()) {
     add_planner_table(call.question, answer.one_width, document);
   }
+  tell_framework(call, answer.plan().placed, document);
+  if (!StopToken::stop_requested()) tell_nearest(call, document);
   print_document(call, std::move(document), answer.plan().placed, answer.free_plan_ms);
   return StopToken::stop_requested() ? kExitStoppedEarly : 0;
 }

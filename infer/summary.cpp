@@ -23,11 +23,13 @@ constexpr std::size_t kLabel = 8;
 constexpr std::size_t kMostStageLines = 4, kMostOthers = 3;
 constexpr int kLongestLayer = 40;
 
-// A paragraph behind its label. What is not `needed` goes first, the last of those before the others.
+// A paragraph behind its label. What is not `needed` goes first, the last of those before the others. `rows`: a line
+// each, instead of the text as long as there is room.
 struct Entry {
   std::string label, text;
   bool needed = true;
   std::size_t most_lines = 2;
+  std::vector<std::string> rows = {};
 };
 
 // `text` in lines of at most `room` columns, broken at blanks; a word that is longer is shortened.
@@ -49,10 +51,12 @@ std::vector<std::string> wrapped(const std::string& text, int room) {
 }
 
 std::vector<std::string> lines_of(const Entry& entry, int width) {
-  std::vector<std::string> lines = wrapped(printable(entry.text), width - static_cast<int>(kLabel));
-  if (lines.size() > entry.most_lines) {
+  const int room = width - static_cast<int>(kLabel);
+  std::vector<std::string> lines = entry.rows.empty() ? wrapped(printable(entry.text), room) : entry.rows;
+  for (std::string& line : lines) line = shorten(printable(line), room);
+  if (entry.rows.empty() && lines.size() > entry.most_lines) {
     lines.resize(entry.most_lines);
-    lines.back() = shorten(lines.back() + " ...", width - static_cast<int>(kLabel));
+    lines.back() = shorten(lines.back() + " ...", room);
   }
   for (std::size_t i = 0; i < lines.size(); ++i) {
     std::string label = i == 0 ? entry.label : "";
@@ -62,7 +66,8 @@ std::vector<std::string> lines_of(const Entry& entry, int width) {
   return lines;
 }
 
-// "FSDP (ZeRO 3)", "a pipeline of 4 stages, tensor parallelism of 2, recomputation": what the plan is.
+}  // namespace
+
 std::string kind_text(const PlanDocument& document) {
   const PlanStage& first = document.stages.front();
   const std::size_t stages = document.stages.size();
@@ -103,6 +108,8 @@ std::string kind_text(const PlanDocument& document) {
   }
   return parts.empty() ? "one replica" : join(parts);
 }
+
+namespace {
 
 std::string headline_text(const PlanDocument& document, const ReportOptions& options) {
   const int used = document.num_devices, there = std::max(options.cluster_devices, used);
@@ -159,19 +166,16 @@ std::string stage_text(const PlanStage& stage) {
   return out + " on device" + (stage.devices > 1 ? "s " : " ") + spans_text(stage.device_numbers);
 }
 
-void add_stages(const PlanDocument& document, std::vector<Entry>* entries) {
+Entry stages_entry(const PlanDocument& document) {
   const std::size_t stages = document.stages.size();
-  if (stages == 1) return;
-  if (stages <= kMostStageLines) {
-    for (std::size_t s = 0; s < stages; ++s) {
-      entries->push_back(
-          {s == 0 ? "Stages" : "", std::to_string(s + 1) + "  " + stage_text(document.stages[s]), true, 1});
-    }
-    return;
-  }
+  if (stages == 1) return {"Stages", ""};
   std::vector<std::string> starts;
   for (const PlanStage& stage : document.stages) starts.push_back(shorten(first_of(stage), kLongestLayer));
-  entries->push_back({"Stages", "begin at " + join(starts), true, 3});
+  Entry entry = {"Stages", "begin at " + join(starts), true, 3};
+  for (std::size_t s = 0; s < stages && stages <= kMostStageLines; ++s) {
+    entry.rows.push_back(std::to_string(s + 1) + "  " + stage_text(document.stages[s]));
+  }
+  return entry;
 }
 
 // "dp=4,pp=1,tp=2,micro-batch-size=4,zero=3" -> "dp4 tp2 zero3"; of what is no layout of a framework the kind's name.
@@ -247,7 +251,7 @@ std::string summary_text(const PlanDocument& document, const ReportOptions& opti
   add("Plan", headline_text(document, options), true, 3);
   add("Takes", figures_text(document, options), true, 3);
   add("Batch", batch_text(document, options), true, 2);
-  add_stages(document, &entries);
+  if (const Entry stages = stages_entry(document); !stages.text.empty()) entries.push_back(stages);
   add("Export",
       document.micro_batch_samples != options.model_batch && options.model_batch > 0 && document.replicas == "whole"
           ? "the model is for " + plural(std::llround(options.model_batch), "sample") + ": export it with a batch of " +
@@ -273,6 +277,10 @@ std::string summary_text(const PlanDocument& document, const ReportOptions& opti
     const auto least = std::find_if(entries.rbegin(), entries.rend(), [](const Entry& e) { return !e.needed; });
     if (least != entries.rend()) {
       entries.erase(std::next(least).base());
+    } else if (const auto in_rows =
+                   std::find_if(entries.begin(), entries.end(), [](const Entry& e) { return !e.rows.empty(); });
+               in_rows != entries.end()) {
+      in_rows->rows.clear();
     } else {
       // The end of a paragraph, the last of those of several lines; where there is none, the last line.
       const auto several =

@@ -12,6 +12,9 @@ constexpr std::size_t kSummaryLines = 15;
 constexpr int kSummaryWidth = 100;
 constexpr int kLeastWidth = 40;
 
+// "FSDP (ZeRO 3)", "a pipeline of 4 stages, tensor parallelism of 2, recomputation": what the plan is.
+std::string kind_text(const pipeline::PlanDocument& document);
+
 // Ends with a newline; at most `most_lines` lines of at most `width` columns (of kLeastWidth at least): what matters
 // least is left out.
 std::string summary_text(const pipeline::PlanDocument& document, const ReportOptions& options,

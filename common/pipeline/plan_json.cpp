@@ -548,7 +548,12 @@ std::string to_json_text(const PlanDocument& document) {
     json["to_type"] = {{"framework", document.to_type->framework},
                        {"arguments", document.to_type->arguments},
                        {"missing", document.to_type->missing},
-                       {"cannot", or_null(document.to_type->cannot)}};
+                       {"cannot", or_null(document.to_type->cannot)},
+                       {"hint", or_null(document.to_type->hint)}};
+    if (!document.to_type->instead.empty()) {
+      json["to_type"]["instead"] = {{"plan", document.to_type->instead},
+                                    {"simulated_step_ms", document.to_type->instead_ms}};
+    }
   }
   // Names come from the input and may hold any bytes.
   return json_text(json);

@@ -164,9 +164,13 @@ struct PlanBounds {
 // What a framework is told of the plan (plan/emit/to_type.h). It is written, and not read.
 struct PlanToType {
   std::string framework;
-  std::vector<std::string> arguments;  // one word each, without quotes; empty where `cannot` says why
+  std::vector<std::string> arguments;  // one word each, without quotes
   std::vector<std::string> missing;    // what they leave to do, one sentence each
   std::string cannot;                  // what of the plan the framework cannot run, or cannot be told
+  std::string hint;                    // what to do about it
+  // Where it cannot: the plan that the arguments are of, in words. Empty: there are no arguments.
+  std::string instead;
+  double instead_ms = 0;  // its simulated step
 };
 
 struct PlanDocument {

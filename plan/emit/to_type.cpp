@@ -52,34 +52,45 @@ Emitted emit_for(const FrameworkPlan& plan, const EmitOptions& options) {
 }
 
 pipeline::PlanToType to_type(const planners::Framework& framework, const pipeline::PlanDocument& document,
-                             const PlanFacts& facts) {
+                             const PlanFacts& facts, const EmitOptions& options) {
   pipeline::PlanToType told;
   told.framework = framework.name;
   FrameworkPlan plan;
   Inexpressible cannot = framework_plan(framework, document, facts, &plan);
   if (cannot.what.empty()) {
-    Emitted emitted = emit_for(plan, {});
+    Emitted emitted = emit_for(plan, options);
     cannot = emitted.cannot;
     told.arguments = std::move(emitted.launch);
     told.arguments.insert(told.arguments.end(), emitted.arguments.begin(), emitted.arguments.end());
     told.missing = std::move(emitted.missing);
   }
-  if (!cannot.what.empty()) told.cannot = cannot.what + (cannot.hint.empty() ? "" : "; " + cannot.hint);
+  told.cannot = cannot.what;
+  told.hint = cannot.hint;
   return told;
 }
 
-std::string to_type_text(const pipeline::PlanToType& told, const std::string& plan_file, bool details) {
-  if (!told.cannot.empty()) {
-    return "To type      nothing: " + told.framework + " cannot run " + printable(told.cannot) + "\n";
+std::string to_type_text(const pipeline::PlanToType& told, const std::string& plan_file, double step_ms, bool details) {
+  const std::string cannot = told.framework + " cannot run " + printable(told.cannot);
+  if (!told.cannot.empty() && told.instead.empty()) {
+    return "To type      nothing: " + cannot + (told.hint.empty() ? "" : "; " + printable(told.hint)) + "\n";
   }
-  std::string out = "To type for " + told.framework + "\n  " + printable(shell_line(told.arguments)) + "\n";
+  std::string out = "To type for " + told.framework;
+  if (!told.instead.empty()) {
+    const double longer = told.instead_ms / step_ms - 1;
+    out += ", which " + cannot.substr(told.framework.size() + 1) + ": " + printable(told.instead) + ", " +
+           format_ms(told.instead_ms) + " a step (" + (longer < 0 ? "" : "+") + format_percent(longer) + ")";
+  }
+  out += "\n  " + printable(shell_line(told.arguments)) + "\n";
   for (const std::string& missing : told.missing) out += details ? "  and: " + printable(missing) + "\n" : "";
   const bool more = !details && !told.missing.empty();
   out += more ? "  what else is to do, a file, other frameworks: " : "  a file, other frameworks: ";
-  const std::string written = plan_file.empty() ? "-o PLAN here, then " : "";
+  // The file that is written is of the plan itself.
+  const bool again = plan_file.empty() || !told.instead.empty();
+  const std::string written = !told.instead.empty() ? "--for " + told.framework + " -o PLAN here, then "
+                              : again               ? "-o PLAN here, then "
+                                                    : "";
   return out + written +
-         printable(shell_line(
-             {"automap", "emit", plan_file.empty() ? "PLAN" : plan_file, "--to", told.framework, "-o", "FILE"})) +
+         printable(shell_line({"automap", "emit", again ? "PLAN" : plan_file, "--to", told.framework, "-o", "FILE"})) +
          "\n";
 }
 

@@ -36,10 +36,10 @@ Emitted emit_for(const FrameworkPlan& plan, const EmitOptions& options);
 
 // The words for the end of a report, and the `to_type` of its JSON.
 pipeline::PlanToType to_type(const planners::Framework& framework, const pipeline::PlanDocument& document,
-                             const PlanFacts& facts);
+                             const PlanFacts& facts, const EmitOptions& options = {});
 // The same for people: a few lines, of the plan that is written to `plan_file`; empty: to none. What is left to do is
-// said with `details`.
-std::string to_type_text(const pipeline::PlanToType& told, const std::string& plan_file, bool details);
+// said with `details`. `step_ms`: of the plan, for how much longer one takes that is told of instead.
+std::string to_type_text(const pipeline::PlanToType& told, const std::string& plan_file, double step_ms, bool details);
 
 // The framework whose words the user of a module knows: maxtext of a module that JAX made, torchtitan of one of
 // PyTorch; null: not known.

@@ -239,6 +239,26 @@ class Emit(ProgramTest):
         profile = self.put("p.csv", "c_ms,a_bytes,w_bytes,stash_bytes\n" + "1,1e6,1e6,1e6\n" * 8)
         self.assertNotIn("To type", run("automap-infer", profile, "--cluster", "config-c").stdout)
 
+    def test_the_nearest_plan_is_told_instead(self):
+        tiny = FIXTURES / "tiny_mlp.stripped.hlo"
+        asked = ("automap-infer", tiny, "--cluster", "config-a", "--effort", "quick")
+        plan = json.loads(run(*asked, "--json").stdout)
+        told = plan["to_type"]
+        self.assertEqual((told["framework"], told["cannot"]), ("maxtext", "ZeRO levels that differ from stage to stage"))
+        # What is typed is that plan, and it takes as long as is said.
+        near = run("automap-infer", tiny, "--cluster", "config-a", "--layout", " ".join(told["arguments"]), "--json")
+        self.assertEqual(near.returncode, 0, near.stderr)
+        self.assertAlmostEqual(json.loads(near.stdout)["simulated_step_ms"], told["instead"]["simulated_step_ms"], delta=1e-12)
+        self.assertGreater(told["instead"]["simulated_step_ms"], plan["simulated_step_ms"])
+        report = run(*asked).stdout
+        self.assertIn(f"\nTo type for maxtext, which cannot run {told['cannot']}: {told['instead']['plan']}, ", report)
+        self.assertIn("--for maxtext -o PLAN here, then automap emit PLAN --to maxtext -o FILE\n", report)
+        # The file that is written holds the plan itself.
+        path = self.folder / "plan.json"
+        self.assertIn("--for maxtext -o PLAN here", run(*asked, "-o", path).stdout)
+        # Where one framework is asked for, or one kind of plan alone, nothing is looked for beside it.
+        self.assertNotIn("instead", json.loads(run(*asked, "--explore", "off", "--json").stdout)["to_type"])
+
     def test_layouts_of_uneven_stages(self):
         given = ("automap-infer", GPT2, "--cluster", "config-c", "--batch", "64", "--layout")
         plan = json.loads(run(*given, "dp=2,pp=3,micro-batch-size=1,layers=6+6+0", "--json").stdout)

@@ -8,12 +8,9 @@
 #include "common/base/error.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
-#include "infer/document.h"
+#include "infer/nearest_plan.h"
 #include "infer/plan_file.h"
 #include "plan/emit/quote.h"
-#include "plan/planners/answer.h"
-#include "plan/planners/layers.h"
-#include "plan/rivals/published.h"
 
 namespace automap::emit {
 namespace {
@@ -39,30 +36,6 @@ std::vector<std::string> kept_options(const pipeline::PlanDocument& document) {
     if (found->second != "true") words.push_back(found->second);
   }
   return words;
-}
-
-// The plan that the question has, in the framework's words; nothing, and why.
-struct Near {
-  std::optional<pipeline::PlanDocument> document;
-  std::string why;
-};
-Near plan_for(const AskedAgain& again, int stages, const EmitOptions& options) {
-  planners::Question question = *again.question;
-  if (stages > 0) question.request.stages = stages;
-  question.request.cancelled = StopToken::stop_requested;
-  const planners::Answer answer =
-      planners::answer(question, again.explored ? rivals::all_kinds() : std::vector<planners::KindRow>(), {});
-  if (!answer.one_width.found()) return {std::nullopt, answer.notes.infeasible};
-  pipeline::PlanDocument document = document_of(question, answer, again.input, std::nullopt, {});
-  const auto layers = planners::as_layer_split(answer.plan().placed, question.profile());
-  PlanFacts facts;
-  facts.layers = layers ? &*layers : nullptr;
-  facts.cluster = &question.cluster;
-  FrameworkPlan plan;
-  Inexpressible cannot = framework_plan(*question.framework, document, facts, &plan);
-  if (cannot.what.empty()) cannot = emit_for(plan, options).cannot;
-  if (!cannot.what.empty()) return {std::nullopt, std::string(question.framework->name) + " cannot run " + cannot.what};
-  return {std::move(document), ""};
 }
 
 }  // namespace
@@ -106,13 +79,10 @@ AskedAgain ask_again(const pipeline::PlanDocument& document, const std::string& 
 std::string nearest_text(const AskedAgain& again, const pipeline::PlanDocument& document, const EmitOptions& options) {
   if (!again.question) return "name the cluster of the plan (--cluster) to be told the nearest plan that it can run";
   const StopToken stop;
-  Near near = plan_for(again, 0, options);
-  std::vector<std::string> command = again.command;
-  if (!near.document && !StopToken::stop_requested()) {
-    near = plan_for(again, 1, options);
-    command.insert(command.end(), {"--stages", "1"});
-  }
+  const infer::NearestPlan near = infer::nearest_plan(*again.question, again.input, again.explored, true, options);
   if (!near.document) return "no plan that it can run was found: " + near.why;
+  std::vector<std::string> command = again.command;
+  if (near.one_stage) command.insert(command.end(), {"--stages", "1"});
   const double ratio = near.document->simulated_step_ms / document.simulated_step_ms - 1;
   return "the nearest that it can run has " + plural(near.document->plan.num_stages(), "stage") + " and takes " +
          format_ms(near.document->simulated_step_ms) + " instead of " + format_ms(document.simulated_step_ms) + " (" +
