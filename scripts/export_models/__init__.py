@@ -17,6 +17,7 @@ MODELS = {
         decoders.transformer_bf16,
         decoders.moe_small,
         practices.scan_remat,
+        practices.llama_8b,
         practices.grouped_query,
         practices.moe_dense,
         practices.moe_sort,
