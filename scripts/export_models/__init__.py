@@ -1,6 +1,6 @@
 """The models whose training steps and forward passes export_hlo.py writes: name -> function that builds the Model."""
 
-from . import bert, decoders, practices, small, t5, vision
+from . import bert, decoders, large, practices, small, t5, vision
 
 MODELS = {
     model.__name__: model
@@ -17,7 +17,7 @@ MODELS = {
         decoders.transformer_bf16,
         decoders.moe_small,
         practices.scan_remat,
-        practices.llama_8b,
+        large.llama_8b,
         practices.grouped_query,
         practices.moe_dense,
         practices.moe_sort,

@@ -55,32 +55,6 @@ def scan_remat(layers=4, width=256, heads=8, kv_heads=2, hidden=512, vocabulary=
         loss, tree, {"tokens": array(micro_batch, length, dtype=jnp.int32)}, micro_batch, donate=(0, 1), locations=True)
 
 
-def llama_8b(layers=32, width=4096, heads=32, kv_heads=8, hidden=14336, vocabulary=128256, micro_batch=2, length=4096):
-    """A model of today's size, as it is trained: weights in float32 used in bfloat16, one scanned layer. No weights are
-    made, so that it is as small a file as the others."""
-    tree = decoder_parameters(vocabulary, width, core.stacked(layers, grouped_parameters(width, hidden, heads, kv_heads)))
-
-    def loss(params, batch):
-        with scope("tok_embeddings"):
-            x = core.embed(params["tok_embeddings"]["embedding"].astype(jnp.bfloat16), batch["tokens"])
-
-        def body(x, p):
-            x = grouped_attention(p, x, heads, kv_heads)
-            with scope("ffn_norm"):
-                y = rms_norm(p["ffn_norm"], x)
-            with scope("feed_forward"):
-                return x + feed_forward(p["feed_forward"], y), None
-
-        with scope("layers"):
-            x, _ = lax.scan(body, x, params["layers"])
-        return head_and_loss(params, x, batch["tokens"])
-
-    return core.training_model(
-        "llama_8b",
-        f"Decoder of {layers} layers of Llama 3's sizes as one lax.scan, hidden {width}, sequence {length}, bfloat16 over float32 weights, Adam",
-        loss, tree, {"tokens": array(micro_batch, length, dtype=jnp.int32)}, micro_batch, donate=(0, 1), locations=True)
-
-
 def routed_layer(p, x, experts, chosen):
     """Every expert sees every token; the router's weights, written back to their experts, decide what counts."""
     with scope("router"):

@@ -99,6 +99,52 @@ class ExportLine(unittest.TestCase):
 
 
 @unittest.skipUnless(JAX, NO_JAX)
+class Decoder(unittest.TestCase):
+    """scripts/export_decoder.py: a decoder in Megatron's words."""
+
+    SMALL = ("--num-layers", "3", "--hidden-size", "64", "--num-attention-heads", "4", "--vocab-size", "256", "--seq-length", "32")
+
+    def export(self, *words, out="step.hlo"):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / out
+            done = subprocess.run([JAX, "-B", SOURCE / "scripts/export_decoder.py", *self.SMALL, *words, "-o", path],
+                                  capture_output=True, text=True)
+            if done.returncode or not BIN:
+                return done, None
+            read = subprocess.run([Path(BIN) / "automap-profile", path, "--json"], capture_output=True, text=True)
+            self.assertEqual(read.returncode, 0, read.stderr)
+            return done, json.loads(read.stdout)
+
+    def test_has_the_weights_that_its_words_say(self):
+        # Of every layer: queries and output, keys and values, the feed-forward part, two norms; then tables and a norm.
+        for words, per_layer, tables in (
+                ((), 4 * 64 * 64 + 2 * 64 * 256 + 2 * 64, 256 * 64),
+                (("--swiglu", "--group-query-attention", "--num-query-groups", "2", "--ffn-hidden-size", "96", "--bf16",
+                  "--untie-embeddings-and-output-weights"), 2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 96 + 2 * 64, 2 * 256 * 64)):
+            done, profile = self.export(*words)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            if profile is None:
+                self.skipTest("automap-profile is not built")
+            found = sum(v["bytes"] for v in profile["trainable_variables"])
+            self.assertEqual(found, 4 * (3 * per_layer + tables + 64))
+
+    def test_what_it_does_not_know_is_said(self):
+        done, _ = self.export("--tensor-model-parallel-size", "8", "--use-flash-attn")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("not looked at: --tensor-model-parallel-size --use-flash-attn\n", done.stderr)
+        for words, why in ((("--num-attention-heads", "5"), "not divided into 5 heads"),
+                           (("--num-query-groups", "3"), "not divided into --num-query-groups 3"),
+                           (("--num-layers", "0"), "--num-layers is 0, expected at least 1"),
+                           (("--bf16", "--fp16"), "exclude each other")):
+            done, _ = self.export(*words)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(why, done.stderr)
+        done, _ = self.export(out="no/such/step.hlo")
+        self.assertIn("cannot write", done.stderr)
+        self.assertEqual(done.returncode, 1)
+
+
+@unittest.skipUnless(JAX, NO_JAX)
 class Exporter(unittest.TestCase):
     def test_stored_fixtures_are_what_would_be_exported(self):
         stored = json.loads((SOURCE / "fixtures" / "MANIFEST.json").read_text())
