@@ -1,6 +1,7 @@
 // What limits a plan: V's own terms, in words.
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/check.h"
@@ -100,7 +101,13 @@ Term longest_term(const PipelineTimes& times, const Problem& problem, const Plan
       consider(link);
     }
   }
+  // One stage does one micro-batch after the other, and has nothing to fill or drain.
+  if (stages == 1 && m > 1) longest.steady_ms += std::exchange(longest.pass_ms, 0);
   return longest;
+}
+
+bool computes_backward(const PipelineTimes& times) {
+  return *std::max_element(times.backward_ms.begin(), times.backward_ms.end()) > 0;
 }
 
 // What runs steadily in the longest term, in words.
@@ -113,6 +120,11 @@ std::string steady_text(const Term& longest, const PipelineTimes& times, int m) 
            " per micro-batch each way: " + format_ms(longest.steady_ms) + " in " + steps;
   }
   const double stage_ms = times.forward_ms[at(longest.stage - 1)] + times.backward_ms[at(longest.stage - 1)];
+  if (times.num_stages() == 1) {
+    return "each micro-batch takes " + format_ms(stage_ms) +
+           (computes_backward(times) ? ", forward and backward: " : ": ") + format_ms(longest.steady_ms) + " in all " +
+           std::to_string(m);
+  }
   return stage_name + " computes " + format_ms(stage_ms) + " per micro-batch: " + format_ms(longest.steady_ms) +
          " in " + steps;
 }
@@ -125,10 +137,9 @@ std::string stall_text(const Term& longest, int in_flight) {
 }
 
 std::string pass_text(const Term& longest, const PipelineTimes& times) {
-  const bool backward = *std::max_element(times.backward_ms.begin(), times.backward_ms.end()) > 0;
-  return times.forward_ms.size() == 1
-             ? "one micro-batch takes " + format_ms(longest.pass_ms) + (backward ? ", forward and backward" : "")
-             : "filling and draining the pipeline takes " + format_ms(longest.pass_ms);
+  return times.forward_ms.size() == 1 ? "one micro-batch takes " + format_ms(longest.pass_ms) +
+                                            (computes_backward(times) ? ", forward and backward" : "")
+                                      : "filling and draining the pipeline takes " + format_ms(longest.pass_ms);
 }
 
 // The all-reduce and optimizer that the backward drain hides least.

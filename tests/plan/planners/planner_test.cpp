@@ -614,6 +614,13 @@ TEST(PlanLimits, WorkedCases) {
   EXPECT_EQ(limit.kind, PlanLimit::Kind::kAllReduce);
   EXPECT_EQ(limit.stage, 1);
   EXPECT_DOUBLE_EQ(limit.ms, 175);
+  // One stage on all 16 devices has nothing to fill: 80 ms on each of them for all 8 micro-batches.
+  profile.w_bytes = {0, 0};
+  limit = plan_limits(Problem(profile, machine::load_cluster("config-a"), options), {{}, {}, Schedule::k1f1b}).front();
+  EXPECT_EQ(limit.kind, PlanLimit::Kind::kStage);
+  EXPECT_DOUBLE_EQ(limit.ms, 8 * 5);
+  EXPECT_DOUBLE_EQ(limit.share, 1);
+  EXPECT_THAT(limit.text, HasSubstr("each micro-batch takes 5.00 ms, forward and backward: 40.0 ms in all 8"));
 }
 
 }  // namespace
