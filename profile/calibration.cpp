@@ -199,6 +199,9 @@ Calibration calibrate(const Measurements& measured, const std::string& given, co
   if (machine::find_device(device.name) || device.name.empty()) {
     device.name = device.name.empty() ? measured.device : device.name + " (calibrated)";
   }
+  // Every kernel was timed again and again, so that the device was as warm as in a step.
+  device.sustained_clock = 1;
+  device.sources["sustained_clock"] = "the measurements: they are of a device that is busy";
   std::vector<Sample> samples;
   samples.reserve(measured.kernels.size());
   for (const MeasuredKernel& kernel : measured.kernels) {

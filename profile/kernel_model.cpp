@@ -86,7 +86,8 @@ std::string_view matmul_type(const graph::Graph& graph, InstructionId id) {
 
 double KernelModel::vector_ms(double operations, const Shape& shape) const {
   const bool wide = shape.type == graph::ElementType::kF64 || shape.type == graph::ElementType::kC128;
-  return operations / ((wide ? wide_tflops_ : vector_tflops_) * device_.vector_efficiency * kIssuedPerPeak) * 1e-9;
+  const double share = device_.vector_efficiency * device_.sustained_clock;
+  return operations / ((wide ? wide_tflops_ : vector_tflops_) * share * kIssuedPerPeak) * 1e-9;
 }
 
 double KernelModel::operand_bytes(InstructionId id) const {
@@ -162,7 +163,7 @@ Work KernelModel::kernel_work(InstructionId id, bool first_is_constant) const {
 }
 
 double KernelModel::tensor_ms(double flops, std::string_view type, double share) const {
-  return flops / (device_.matmul_tflops(type) * share) * 1e-9;
+  return flops / (device_.matmul_tflops(type) * share * device_.sustained_clock) * 1e-9;
 }
 
 double KernelModel::dot_ms(InstructionId id) const {

@@ -43,6 +43,7 @@ constexpr Scalar kScalars[] = {
     {"memory_efficiency", &DeviceModel::memory_efficiency, Range::kShare},
     {"gather_efficiency", &DeviceModel::gather_efficiency, Range::kShare},
     {"scatter_efficiency", &DeviceModel::scatter_efficiency, Range::kShare},
+    {"sustained_clock", &DeviceModel::sustained_clock, Range::kShare},
     {"vector_efficiency", &DeviceModel::vector_efficiency, Range::kShare},
     {"matmul_efficiency", &DeviceModel::matmul_efficiency, Range::kShare},
     {"matmul_overlap", &DeviceModel::matmul_overlap, Range::kShareOrNone},

@@ -36,6 +36,9 @@ struct DeviceModel {
   double memory_efficiency = 0.85;  // share of the peak bandwidth that a streaming kernel reaches, in (0, 1] as below
   double gather_efficiency = 0.5;   // the same of rows read (gather) or added to (scatter) at indices
   double scatter_efficiency = 0.3;
+  // Of the clock that shares of peaks were measured at, what a step keeps: single kernels on a cold device run faster
+  // than the power limit lets whole steps run.
+  double sustained_clock = 1;
   double vector_efficiency = 0.7;  // of the operations that vector units can issue
   double matmul_efficiency = 0.9;  // the share of types without a row in `matmul`; half_tiles and half_length
                                    // are then those of MatmulEfficiency, or 0.1 and 64 for f32 and f64

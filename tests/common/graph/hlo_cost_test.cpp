@@ -330,6 +330,7 @@ TEST(HloCost, AttentionOfLibrariesIsCountedByItsShapes) {
   const std::string forward = "te_fused_attn_forward_ffi", backward = "te_fused_attn_backward_ffi";
   EXPECT_EQ(cost(grouped, forward, "{mask_type = 0 : i64}"), 2 * product);
   EXPECT_EQ(cost(grouped, forward, "{is_causal_mask = true}"), product);
+  EXPECT_EQ(cost(grouped, forward, "{mask_type = 2 : i64}"), product);
   EXPECT_EQ(cost(grouped, backward, "{mask_type = 3 : i64, attn_heads = 4 : i64}"), 2.5 * product);
   EXPECT_EQ(cost(grouped, backward, "{mask_type = 1 : i64, v_head_dim = 8 : i64}"), 4 * product);
   // Sequence first.

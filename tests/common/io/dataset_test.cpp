@@ -393,6 +393,10 @@ TEST_F(DatasetTest, OtherVersionsAndOtherFilesAreRefused) {
   EXPECT_THAT(with("\"caw_offset\":", "\"caw_offset\":99"), HasSubstr("/caw does not fit"));
   EXPECT_THAT(with("\"shards_sha256\": \"", "\"shards_sha256\": \"0"), HasSubstr("and the lines of `shards` have"));
   EXPECT_THAT(with("\"seed\"", "\"sead\""), HasSubstr("seed is missing"));
+  // A shard that stands there twice.
+  const std::size_t first = text.find("{\"file\""), behind = text.find("}", first) + 1;
+  const std::string entry = text.substr(first, behind - first);
+  EXPECT_THAT(with(entry, entry + ",\n    " + entry), HasSubstr("shards are not in order"));
   EXPECT_THAT(with("18446744073709551615", "3"), HasSubstr("seed: found 18446744073709551615"));
   EXPECT_THAT(with("shard-000000.h5", "../shard-0.h5"), HasSubstr("../shard-0.h5"));
   EXPECT_THAT(with("\"oracle\": false", "\"oracle\": true"), HasSubstr("/oracle/cuts is missing"));

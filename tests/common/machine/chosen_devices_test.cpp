@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <string>
 
 #include "common/base/error.h"
 
@@ -67,7 +68,13 @@ TEST(ChosenDevices, ReplicasLeaveDevicesOfAServerOver) {
   const Cluster fours = replicas_of(uneven(), 4);
   EXPECT_EQ(fours.device_numbers, (std::vector<int>{2, 7}));
   EXPECT_EQ(fours.server_numbers, (std::vector<int>{1, 2}));
-  EXPECT_THROW(replicas_of(uneven(), 8), Error);
+  try {
+    replicas_of(uneven(), 8);
+    ADD_FAILURE() << "no server has eight devices";
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "replicas of 8 devices are more than the 5 devices of the largest server of cluster 'uneven'");
+  }
   EXPECT_THROW(replicas_of(uneven(), 0), Error);
 }
 

@@ -262,6 +262,9 @@ TEST(NcclLog, WhatIsCutOrWrongIsNamedByLineAndColumn) {
              text.find("        16777216       4194304") - text.find("         1048576"));
   EXPECT_THAT(wrong_log(text), ::testing::AllOf(HasSubstr("a.log:11:9"), HasSubstr("a size is missing")));
   text = whole;
+  text.replace(text.find("         1048576        262144"), 30, "           65536         16384");
+  EXPECT_THAT(wrong_log(text), HasSubstr("a.log:11:12: found size 65536, expected one above that of the row before"));
+  text = whole;
   text.replace(text.find("60.00"), 5, "-60.0");
   EXPECT_THAT(wrong_log(text), HasSubstr("a.log:11:61: found a time of -60.0 us, expected one above 0"));
   text = whole;

@@ -113,6 +113,9 @@ TEST(DeviceTable, ConstantsNameTheirSourceOrAreAssumptions) {
       assumed_constants(load_device("v100-16gb")),
       testing::ElementsAre("launch_us", "host_us", "matmul_efficiency", "convolution_efficiency", "matmul.f64"));
   EXPECT_THAT(assumed_constants(load_device("h100")), testing::Not(testing::Contains("matmul.bf16")));
+  // Steps on a B200 were not seen.
+  EXPECT_EQ(load_device("h100").sustained_clock, 0.71);
+  EXPECT_THAT(assumed_constants(load_device("b200")), testing::Contains("sustained_clock"));
 }
 
 TEST(DeviceTable, FilesGiveConstantsAndWhichOfThemAreAssumptions) {
