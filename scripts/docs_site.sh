@@ -2,7 +2,7 @@
 # Builds the pages of docs/ as a site into build/site, by mkdocs.yml; a link that leads nowhere is an error.
 #   scripts/docs_site.sh [--serve]      --serve: shows it at http://127.0.0.1:8000, and follows changes
 # mkdocs stands in a virtual environment in ${XDG_CACHE_HOME:-~/.cache}/automap, made on the first call with what
-# scripts/docs_requirements.txt pins (100 MB) and used again afterwards. Exits 1, with the reason, where the package
+# scripts/docs_requirements.txt pins (170 MB) and used again afterwards. Exits 1, with the reason, where the package
 # registry cannot be reached.
 # AUTOMAP_VENV_PYTHON: the Python the environment is made with (default: python3).
 set -euo pipefail
@@ -11,10 +11,10 @@ requirements=$root/scripts/docs_requirements.txt
 install_timeout_s=600
 
 die() { echo "docs_site.sh: $*" >&2; exit "${code:-1}"; }
-command=(build --strict --quiet)
+serve=no
 case "${1:-}" in
   "") ;;
-  --serve) command=(serve --strict) ;;
+  --serve) serve=yes ;;
   -h | --help) sed -n '2,/^set -e/p' "${BASH_SOURCE[0]}" | sed '$d; s/^# \{0,1\}//'; exit 0 ;;
   *) code=2 die "unknown argument $1 (--serve)" ;;
 esac
@@ -44,6 +44,12 @@ if [[ ! -e $venv/ready ]]; then
 fi
 
 cd "$root"
-# mkdocs-material tells of itself on every call.
-NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true "$venv/bin/mkdocs" "${command[@]}"
-[[ ${1:-} == --serve ]] || echo "wrote build/site/index.html"
+export NO_MKDOCS_2_WARNING=1  # mkdocs-material speaks of its successor on every call
+[[ $serve == no ]] || exec "$venv/bin/mkdocs" serve --strict
+# Not --quiet: what it does not say it does not count as an error either.
+mkdir -p build
+if ! "$venv/bin/mkdocs" build --strict >build/site.log 2>&1; then
+  grep -vE '^INFO' build/site.log >&2
+  exit 1
+fi
+echo "wrote build/site/index.html"
