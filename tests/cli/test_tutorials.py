@@ -1,4 +1,4 @@
-"""The ```sh blocks of docs/tutorials and of the pages that say what to type work as written: each page's, one after the
+"""The ```sh blocks of README.md, docs/tutorials and the pages that say what to type work as written: each page's, one after the
 other, in a folder that looks like a fresh clone with the programs built. What would take minutes is asked for less (SMALLER),
 and what a page cannot do here is left out (LEFT_OUT); both say why, and a line that no page has any more is an error."""
 
@@ -10,7 +10,7 @@ import unittest
 from programs import BIN, NO_JAX, SOURCE, TIMEOUT_S, ProgramTest, environment, python_with_jax
 
 DOCS = SOURCE / "docs"
-PAGES = sorted(path.relative_to(DOCS).as_posix() for path in (DOCS / "tutorials").glob("*.md")) + ["research.md", "trust.md"]
+PAGES = sorted(path.relative_to(DOCS).as_posix() for path in (DOCS / "tutorials").glob("*.md")) + ["research.md", "trust.md", "../README.md"]
 
 # The programs that are tested are built already.
 BUILD = "scripts/install_dependencies.sh --train && scripts/build.sh release -DAUTOMAP_BUILD_TESTS=OFF\n"
@@ -20,6 +20,9 @@ LEFT_OUT = {
     "tutorials/datasets.md": [BUILD],
     "tutorials/nightly.md": [BUILD],
     "trust.md": [MEASURE],
+    # What installs and builds: CI's own steps.
+    "../README.md": ["./scripts/demo.sh ", "./scripts/test.sh ", "scripts/install_dependencies.sh --tests ",
+                     "cmake --preset release && ", "cmake --install build/release "],
 }
 # Few held-out problems, small ones.
 FEW = "--evaluate-small 8 --evaluate-middle 0 --evaluate-deep 0 --label-devices 8 --label-stages 4 --round-episodes 32 --evaluate-every 64"
@@ -33,6 +36,8 @@ SMALLER = {
     "tutorials/nightly.md": [
         ("--rows 100000 --time 10m --seeds 1", f"--rows 300 --time 1s --seeds 1 --preset fast --real none -- {FEW} --margin 1"),
     ],
+    "trust.md": [("fixtures/hlo/llama_8b.hlo.gz --cluster h100-4x8 --batch 256 --effort quick --sensitivity",
+                  "fixtures/hlo/tiny_mlp.hlo --cluster h100-1x8 --batch 256 --effort quick --sensitivity")],
     # Half a minute each on a real model.
     "research.md": [
         ("fixtures/hlo/t5_6_6.hlo.gz --cluster config-b --html", "fixtures/hlo/tiny_mlp.hlo --systems automap,alpa --cluster config-b --html"),
@@ -81,7 +86,7 @@ class Tutorials(ProgramTest):
         self.put("measured.json", MEASURED)
         # -x names the line that failed. Plans are looked for with less effort than a user's: what is asked is whether they come.
         result = subprocess.run(["bash", "-xeo", "pipefail", "-c", script], cwd=self.folder, capture_output=True, text=True,
-                                env=environment(AUTOMAP_INFER_EFFORT="quick", **self.jax), timeout=TIMEOUT_S)
+                                env=environment(AUTOMAP_INFER_EFFORT="quick", PYTHONDONTWRITEBYTECODE="1", **self.jax), timeout=TIMEOUT_S)
         self.assertEqual(result.returncode, 0, f"{page}\n{result.stdout[-3000:]}\n{result.stderr[-3000:]}")
         return result.stdout
 
@@ -126,6 +131,12 @@ class Tutorials(ProgramTest):
         self.with_training()
         self.run_page("tutorials/datasets.md")
         self.assertTrue((self.folder / "runs" / "mine" / "report.md").exists())
+
+    def test_page_README(self):
+        self.with_jax()
+        # What the line of Python above the first command writes.
+        self.put("step.hlo", (SOURCE / "fixtures" / "hlo" / "transformer_bf16.hlo.gz").read_bytes())
+        self.run_page("../README.md")
 
     def test_page_research(self):
         self.run_page("research.md")
