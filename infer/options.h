@@ -22,6 +22,7 @@ namespace automap::infer {
 struct InferOptions {
   InputOptions input;
   std::string cluster, device, output, policy, plan, layout;
+  std::string timeline, trace;  // files of pictures (infer/pictures.h)
   bool sweep = false, details = false;
   pipeline::ProblemOptions problem;
   std::string batch = "auto", micro_batch = "auto", micro_batches = "auto", replicas = "whole",
