@@ -250,13 +250,13 @@ std::string report_html(const Compared& compared) {
             escape_markup(answer.found ? answer.plan : answer.why_not) + "</td><td>" + escape_markup(system.expresses) +
             "</td><td>" + escape_markup(system.leaves_out) + "</td></tr>\n";
   }
-  return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>" + escape_markup(compared.model) + " on " +
-         escape_markup(compared.cluster) +
+  return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>" + escape_markup(compared.model) +
+         " on " + escape_markup(compared.cluster) +
          "</title>\n<style>body{font-family:sans-serif;max-width:70em;margin:2em auto;padding:0 1em}"
          "table{border-collapse:collapse;font-size:90%}td,th{border-bottom:1px solid #ddd;padding:.4em;"
          "text-align:left;vertical-align:top}</style></head>\n<body><h1>" +
-         escape_markup(head(compared)) + "</h1>\n<p>" + escape_markup(verdict(compared)) + "</p>\n" + picture(compared) +
-         "<table><tr><th>system</th><th>source</th><th>own model, ms</th><th>" + figure(compared) +
+         escape_markup(head(compared)) + "</h1>\n<p>" + escape_markup(verdict(compared)) + "</p>\n" +
+         picture(compared) + "<table><tr><th>system</th><th>source</th><th>own model, ms</th><th>" + figure(compared) +
          ", ms</th><th>memory</th>"
          "<th>search, s</th><th>plan</th><th>expresses</th><th>leaves out</th></tr>\n" +
          rows + "</table>\n<p>" + escape_markup(not_asked(compared)) +

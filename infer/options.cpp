@@ -316,7 +316,8 @@ void declare_output(OptionTable& table, InferOptions& o) {
       .writes_file()
       .metavar("FILE");
   table
-      .add(&o.trace, "trace", "the same as trace events (JSON), which https://ui.perfetto.dev and chrome://tracing open")
+      .add(&o.trace, "trace",
+           "the same as trace events (JSON), which https://ui.perfetto.dev and chrome://tracing open")
       .writes_file()
       .metavar("FILE");
   table.epilog(

@@ -1,7 +1,6 @@
 #include "infer/pictures.h"
 
 #include <string>
-#include <utility>
 
 #include "common/base/error.h"
 #include "common/base/text_table.h"
@@ -43,18 +42,8 @@ void check_pictures(const InferOptions& options) {
   expect_form("timeline", options.timeline, ends_with(options.timeline, ".svg") || is_page(options.timeline),
               ".svg or .html (- writes SVG to standard output)");
   expect_form("trace", options.trace, ends_with(options.trace, ".json"), ".json");
-  std::string first;
-  const std::pair<const char*, bool> users[] = {{"--output -", options.output == "-"},
-                                                {"--timeline -", options.timeline == "-"},
-                                                {"--trace -", options.trace == "-"},
-                                                {"--json", options.json && options.output != "-"}};
-  for (const auto& [name, uses] : users) {
-    if (!uses) continue;
-    if (!first.empty()) {
-      throw Error(ErrorKind::kUsage, first + " and " + name + " would both go to standard output",
-                  "give one of them a file");
-    }
-    first = name;
+  if (options.json && options.output != "-" && writes_standard_output(options)) {
+    throw Error(ErrorKind::kUsage, "--json and a picture named - both want standard output", "give the picture a file");
   }
 }
 

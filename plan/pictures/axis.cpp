@@ -30,7 +30,10 @@ std::vector<AxisMark> axis_marks(double end_ms, int wanted) {
   if (!(end > 0) || !std::isfinite(end)) return marks;
   const double rough = end / std::max(1, wanted);
   const double decade = std::pow(10, std::floor(std::log10(rough)));
-  const double step = rough <= decade ? decade : rough <= 2 * decade ? 2 * decade : rough <= 5 * decade ? 5 * decade : 10 * decade;
+  const double step = rough <= decade       ? decade
+                      : rough <= 2 * decade ? 2 * decade
+                      : rough <= 5 * decade ? 5 * decade
+                                            : 10 * decade;
   const int decimals = std::clamp(static_cast<int>(-std::floor(std::log10(step * 1.0001))), 0, 9);
   for (int i = 1; i * step <= end * (1 + 1e-9); ++i) {
     char text[48];

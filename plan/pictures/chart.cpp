@@ -44,7 +44,8 @@ std::string chart_style() {
       ".chart .over{fill:#b9503f}.chart .mark{fill:#ffa97a}.chart .on{fill:#fff}.chart .onf{fill:#04121f}";
   for (const ChartClass& one : kClasses) {
     const std::string name = one.css;
-    light += ".chart path." + name + "{stroke:" + one.light + ";fill:none}.chart rect." + name + "{fill:" + one.light + "}";
+    light +=
+        ".chart path." + name + "{stroke:" + one.light + ";fill:none}.chart rect." + name + "{fill:" + one.light + "}";
     dark += ".chart path." + name + "{stroke:" + one.dark + "}.chart rect." + name + "{fill:" + one.dark + "}";
   }
   return light + "\n@media screen and (prefers-color-scheme:dark){" + dark + "}\n";

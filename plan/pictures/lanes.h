@@ -23,8 +23,8 @@ std::vector<Lane> lanes_of(const pipeline::Timeline& timeline);
 // One or more events that follow one another.
 struct Run {
   pipeline::TimelineKind kind = pipeline::TimelineKind::kForward;  // the first's
-  bool mixed = false;                                               // others are of other kinds
-  int number = 0;                                                   // the first's
+  bool mixed = false;                                              // others are of other kinds
+  int number = 0;                                                  // the first's
   int events = 1;
   double start_ms = 0, end_ms = 0;
 };

@@ -26,12 +26,14 @@ overflow-wrap:anywhere;font-size:.85rem}
 table{border-collapse:collapse;font-size:.9rem;width:100%}caption{text-align:left;padding:.4rem .6rem;color:var(--dim)}
 th,td{padding:.3rem .6rem;border-top:1px solid var(--line);text-align:right;vertical-align:top;white-space:nowrap}
 thead th{border-top:0;background:var(--panel)}
-th.w,td.w{text-align:left;white-space:normal;min-width:8rem}tr.hot>*{background:var(--hot)}
+th.w,td.w{text-align:left}td.w{white-space:normal;min-width:9rem}tr.hot>*{background:var(--hot)}
 .picture svg{display:block;min-width:46rem;width:100%;height:auto}
 .picture.live svg{display:none}.picture canvas{display:block;width:100%;touch-action:pan-y;cursor:grab}
 .bar{display:flex;flex-wrap:wrap;gap:.4rem;margin:.4rem 0}.bar[hidden]{display:none}
 button{font:inherit;font-size:.9rem;padding:.25rem .7rem;border:1px solid var(--line);border-radius:6px;
 background:var(--panel);color:var(--ink);cursor:pointer}
+.legend{display:flex;flex-wrap:wrap;gap:.1rem 1.2rem;font-size:.85rem;margin:.4rem 0;max-width:none}
+.legend svg{vertical-align:-1px}
 output{display:block;min-height:1.6rem;font-size:.9rem;color:var(--dim)}
 dl.answer{display:grid;grid-template-columns:6rem 1fr;gap:.25rem 1rem;margin:.8rem 0}
 dl.answer dt{color:var(--dim)}dl.answer dd{margin:0}
@@ -51,7 +53,7 @@ std::string page(const std::string& title, const std::string& body) {
                     "</title>\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
                     "<link rel=\"icon\" href=\"data:,\"/>\n<style>" +
                     kPageStyle + chart_style() + "</style>\n</head>\n<body>\n<main>\n" + body + "</main>\n";
-  if (body.find("class=\"picture zooms\"") != std::string::npos) out += timeline_script();
+  if (body.find("class=\"picture zooms ") != std::string::npos) out += timeline_script();
   return out + "</body>\n</html>\n";
 }
 
@@ -60,8 +62,8 @@ std::string table_markup(const PageTable& table) {
     return column == 0 || std::find(table.words.begin(), table.words.end(), column) != table.words.end();
   };
   const auto cell = [&](const char* tag, const char* scope, std::size_t column, const std::string& text) {
-    return "<" + std::string(tag) + scope + (of_words(column) ? " class=\"w\">" : ">") + escape_markup(text) + "</" + tag +
-           ">";
+    return "<" + std::string(tag) + scope + (of_words(column) ? " class=\"w\">" : ">") + escape_markup(text) + "</" +
+           tag + ">";
   };
   std::string out = "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"" + escape_markup(table.caption) +
                     "\"><table>\n<caption>" + escape_markup(table.caption) + "</caption>\n<thead><tr>";

@@ -14,8 +14,8 @@ namespace automap::pictures {
 namespace {
 
 // Of a page: about ten bytes each.
-constexpr std::size_t kMostDrawn = 40000, kMostLevels = 24000;
-constexpr double kTicks = 1e6;  // of a step
+constexpr std::size_t kMostDrawn = 33000, kMostLevels = 17000;
+constexpr double kTicks = 1e5;  // of a step
 
 // A text as JSON that ends no script element.
 std::string script_text(const std::string& text) {
@@ -106,7 +106,7 @@ for (const box of document.querySelectorAll(".picture.zooms")) {
       if (g % size.every && !group.hot) return;
       paint.font = (group.hot ? "bold " : "") + size.font + "px system-ui,sans-serif";
       paint.textBaseline = "middle";
-      let words = (group.hot ? "▶ " : "") + (width < 700 ? "" + (g + 1) : group.n);
+      let words = width < 700 ? (group.hot ? "▶ " : "") + (g + 1) : group.n;
       text(words, left - 6, py, ink, "right");
     };
     paint.clearRect(0, 0, width, height);
@@ -169,7 +169,7 @@ for (const box of document.querySelectorAll(".picture.zooms")) {
   }
   const later = () => { if (!waiting) { waiting = true; requestAnimationFrame(draw); } };
   function view(a, b) {
-    const span = Math.min(END, Math.max(END / 1e5, b - a));
+    const span = Math.min(END, Math.max(END / 2e3, b - a));
     from = Math.min(END - span, Math.max(0, a));
     to = from + span;
     later();
@@ -239,13 +239,14 @@ std::string timeline_script() {
 std::string timeline_data(const TimelinePicture& picture) {
   const pipeline::Timeline& timeline = *picture.timeline;
   const std::vector<Lane> lanes = lanes_of(timeline);
-  const double least_ms = merged_from(lanes, timeline.step_ms, 0, kMostDrawn);
+  // More groups than a plan can have leave less room for each.
+  const bool many = timeline.groups.size() > static_cast<std::size_t>(pipeline::kMaxPlanStages);
+  const double least_ms = merged_from(lanes, timeline.step_ms, 0, many ? kMostDrawn / 2 : kMostDrawn);
   std::size_t levels = 0;
   for (const pipeline::TimelineGroup& group : timeline.groups) levels += group.memory.size();
-  const double least_level_ms =
-      levels <= kMostLevels
-          ? 0
-          : timeline.step_ms * static_cast<double>(timeline.groups.size()) / static_cast<double>(kMostLevels);
+  const double least_level_ms = levels <= kMostLevels ? 0
+                                                      : timeline.step_ms * static_cast<double>(timeline.groups.size()) /
+                                                            static_cast<double>(kMostLevels);
   const double per_ms = timeline.step_ms > 0 ? kTicks / timeline.step_ms : 0;
   const auto tick = [&](double ms) { return std::llround(ms * per_ms); };
   const ChartSizes sizes = chart_sizes(timeline.groups.size());
@@ -274,8 +275,8 @@ std::string timeline_data(const TimelinePicture& picture) {
     double most = 0;
     for (const pipeline::MemoryLevel& level : group.memory) most = std::max(most, level.bytes);
     out += (g > 0 ? ",\n" : "\n");
-    out += "{\"n\":" + script_text(group_label(picture, g, 27)) + ",\"limit\":" +
-           rounded(mebibytes(group.capacity_bytes)) + ",\"top\":" + rounded(mebibytes(most)) +
+    out += "{\"n\":" + script_text(group_label(picture, g, 27)) +
+           ",\"limit\":" + rounded(mebibytes(group.capacity_bytes)) + ",\"top\":" + rounded(mebibytes(most)) +
            (static_cast<int>(g) + 1 == picture.bottleneck ? ",\"hot\":1" : "") + ",\"lanes\":[";
     for (bool first = true; next < lanes.size() && lanes[next].group == static_cast<int>(g); ++next, first = false) {
       const Lane& lane = lanes[next];

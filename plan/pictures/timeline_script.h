@@ -9,7 +9,7 @@ namespace automap::pictures {
 
 std::string timeline_script();
 
-// The data of one, as the script element that it reads. Times are whole numbers of a millionth of the step.
+// The data of one, as the script element that it reads. Times are whole numbers of a hundred thousandth of the step.
 std::string timeline_data(const TimelinePicture& picture);
 
 }  // namespace automap::pictures

@@ -20,8 +20,14 @@ using pipeline::Timeline;
 constexpr double kWidth = 1200, kLeft = 190, kRight = 130;
 constexpr double kPlot = kWidth - kLeft - kRight;
 constexpr int kLabelColumns = 27, kTitleColumns = 90;
-// Of a picture in all; a run is about ten bytes.
-constexpr std::size_t kMostRuns = 40000;
+// Of a picture in all; a run is about ten bytes. A page shows it on paper and without scripts only.
+constexpr std::size_t kMostRuns = 40000, kMostRunsOfPage = 15000;
+
+// Events as short as this are merged.
+double drawn_from(const TimelinePicture& picture, std::size_t most_runs) {
+  const Timeline& timeline = *picture.timeline;
+  return merged_from(lanes_of(timeline), timeline.step_ms, timeline.step_ms / kPlot, most_runs);
+}
 
 // Draws from the top down.
 class Chart {
@@ -32,9 +38,12 @@ class Chart {
   }
 
   std::string draw(SvgPlace place) {
+    least_ms_ = drawn_from(picture_, place == SvgPlace::kFile ? kMostRuns : kMostRunsOfPage);
     y_ = place == SvgPlace::kFile ? 8 : 2;
-    if (place == SvgPlace::kFile) draw_words();
-    draw_legend();
+    if (place == SvgPlace::kFile) {
+      draw_words();
+      draw_legend();
+    }
     const double top = y_ + 18;
     y_ = top;
     draw_lanes();
@@ -45,8 +54,8 @@ class Chart {
     std::string ticks;
     for (const AxisMark& mark : axis_marks(timeline_.step_ms, 8)) {
       const std::string x = markup_number(x_of(mark.ms));
-      ticks += "<path class=\"tick\" d=\"M" + x + " " + markup_number(top - 3) + "V" + markup_number(lanes_end) + "M" + x +
-               " " + markup_number(lanes_end + 26) + "V" + markup_number(end) + "\"/>\n";
+      ticks += "<path class=\"tick\" d=\"M" + x + " " + markup_number(top - 3) + "V" + markup_number(lanes_end) + "M" +
+               x + " " + markup_number(lanes_end + 26) + "V" + markup_number(end) + "\"/>\n";
       ticks += text_at(x_of(mark.ms), top - 6, mark.text, "text-anchor=\"middle\" class=\"dim\" font-size=\"11\"");
     }
     const std::string size = markup_number(kWidth) + " " + markup_number(end + 8);
@@ -54,8 +63,8 @@ class Chart {
     if (place == SvgPlace::kFile) {
       out += " width=\"" + markup_number(kWidth) + "\" height=\"" + markup_number(end + 8) + "\"";
     }
-    out += " role=\"img\" aria-label=\"" + escape_markup("Timeline of a step: " + shorten(picture_.title, kTitleColumns)) +
-           "\">\n";
+    out += " role=\"img\" aria-label=\"" +
+           escape_markup("Timeline of a step: " + shorten(picture_.title, kTitleColumns)) + "\">\n";
     if (place == SvgPlace::kFile) {
       out += "<title>" + escape_markup(shorten(picture_.title, kTitleColumns)) + "</title>\n<style>" + chart_style() +
              "</style>\n<rect class=\"bg\" width=\"100%\" height=\"100%\"/>\n";
@@ -86,42 +95,35 @@ class Chart {
     y_ += 10;
   }
 
-  // Only what there is.
   void draw_legend() {
-    std::array<bool, kChartClasses> there{};
-    for (const Lane& lane : lanes_of(timeline_)) {
-      for (const pipeline::TimelineEvent& event : *lane.events) there[static_cast<std::size_t>(event.kind)] = true;
-    }
-    least_ms_ = merged_from(lanes_of(timeline_), timeline_.step_ms, scale_ > 0 ? 1 / scale_ : 0, kMostRuns);
-    for (const Lane& lane : lanes_of(timeline_)) {
-      const std::vector<Run> runs = runs_of(*lane.events, least_ms_);
-      there.back() = there.back() || std::any_of(runs.begin(), runs.end(), [](const Run& run) { return run.mixed; });
-    }
     double x = 12;
-    const auto entry = [&](const char* css, const char* words) {
-      front_ += box(x, y_ + 4, 14, 11, css);
-      front_ += text_at(x + 19, y_ + 14, words, "font-size=\"12\"");
-      x += 19 + 6.4 * display_width(words) + 18;
-    };
-    for (int i = 0; i < kChartClasses; ++i) {
-      if (there[at(i)]) entry(chart_class(i).css, chart_class(i).legend);
+    for (const LegendEntry& entry : legend_of(picture_)) {
+      if (std::string(entry.css) == "limit") {
+        front_ += "<path class=\"limit\" d=\"M" + markup_number(x) + " " + markup_number(y_ + 10) + "h14\"/>\n";
+      } else {
+        front_ += box(x, y_ + 4, 14, 11, entry.css);
+      }
+      front_ += text_at(x + 19, y_ + 14, entry.words, "font-size=\"12\"");
+      x += 19 + 6.4 * display_width(entry.words) + 18;
     }
-    entry("row", "waiting");
-    entry("mem", "memory");
-    front_ += "<path class=\"limit\" d=\"M" + markup_number(x) + " " + markup_number(y_ + 10) + "h18\"/>\n" +
-              text_at(x + 23, y_ + 14, "its limit", "font-size=\"12\"");
     y_ += 22;
   }
 
   // Events as strokes along the middle of a row, one path for each class.
   void draw_runs(const std::vector<Run>& runs, double y, double height, bool labels) {
     std::array<std::string, kChartClasses> paths;
+    std::array<long long, kChartClasses> ends{};  // of each, in tenths of a pixel: the next stroke is told from there
     std::string texts;
     for (const Run& run : runs) {
       const double x0 = x_of(run.start_ms), x1 = x_of(run.end_ms);
       // A seam between neighbours, where they are wide enough for one; what is very short stays visible.
       const double width = std::max(0.3, x1 - x0 - std::min(0.6, 0.15 * (x1 - x0)));
-      paths[at(class_of(run))] += "M" + markup_number(x0) + " " + middle(y, height) + "h" + tenth(width);
+      const std::size_t kind = at(class_of(run));
+      const long long begin = std::llround(10 * x0), length = std::max(1LL, std::llround(10 * width));
+      paths[kind] += paths[kind].empty() ? "M" + tenths(begin) + " " + markup_number(y + height / 2)
+                                         : "m" + tenths(begin - ends[kind]) + " 0";
+      paths[kind] += "h" + tenths(length);
+      ends[kind] = begin + length;
       const std::string label = run.number > 0 && run.events == 1 ? std::to_string(run.number) : "";
       if (!labels || label.empty()) continue;
       const double size = std::min(sizes_.font, height - 2);
@@ -137,8 +139,7 @@ class Chart {
     }
     front_ += texts;
   }
-  static std::string middle(double y, double height) { return markup_number(y + height / 2); }
-  static std::string tenth(double value) { return markup_number(std::max(value, 0.1)); }
+  static std::string tenths(long long value) { return markup_number(static_cast<double>(value) / 10); }
 
   void draw_lanes() {
     const std::vector<Lane> lanes = lanes_of(timeline_);
@@ -169,7 +170,8 @@ class Chart {
   }
 
   void draw_memory() {
-    front_ += text_at(12, y_ - 10, "Memory on each device of a group, against its limit", "font-size=\"12\" class=\"dim\"");
+    front_ +=
+        text_at(12, y_ - 10, "Memory on each device of a group, against its limit", "font-size=\"12\" class=\"dim\"");
     for (std::size_t g = 0; g < timeline_.groups.size(); ++g) {
       const pipeline::TimelineGroup& group = timeline_.groups[g];
       double most = 0;
@@ -184,18 +186,19 @@ class Chart {
         path += "H" + markup_number(x_of(level.start_ms)) + "V" + markup_number(y_of(level.bytes));
       }
       const bool over = most > group.capacity_bytes && group.capacity_bytes > 0;
-      front_ += "<path class=\"" + std::string(over ? "over" : "mem") + "\" d=\"" + path + "H" + markup_number(kLeft + kPlot) +
-                "V" + markup_number(y_ + sizes_.memory) + "z\"/>\n";
+      front_ += "<path class=\"" + std::string(over ? "over" : "mem") + "\" d=\"" + path + "H" +
+                markup_number(kLeft + kPlot) + "V" + markup_number(y_ + sizes_.memory) + "z\"/>\n";
       if (group.capacity_bytes > 0) {
-        front_ += "<path class=\"limit\" d=\"M" + markup_number(kLeft) + " " + markup_number(y_of(group.capacity_bytes)) +
-                  "h" + markup_number(kPlot) + "\"/>\n";
+        front_ += "<path class=\"limit\" d=\"M" + markup_number(kLeft) + " " +
+                  markup_number(y_of(group.capacity_bytes)) + "h" + markup_number(kPlot) + "\"/>\n";
       }
       if (g % at(sizes_.label_every) == 0) {
         front_ += text_at(kLeft - 8, y_ + sizes_.memory / 2 + 0.36 * sizes_.font,
                           group_label(picture_, g, kLabelColumns), "text-anchor=\"end\" " + font());
-        front_ += text_at(kLeft + kPlot + 6, y_ + sizes_.memory / 2 + 0.36 * sizes_.font,
-                          format_bytes(most) + (group.capacity_bytes > 0 ? " of " + format_bytes(group.capacity_bytes) : ""),
-                          "class=\"dim\" font-size=\"" + markup_number(std::min(11.0, sizes_.font)) + "\"");
+        front_ +=
+            text_at(kLeft + kPlot + 6, y_ + sizes_.memory / 2 + 0.36 * sizes_.font,
+                    format_bytes(most) + (group.capacity_bytes > 0 ? " of " + format_bytes(group.capacity_bytes) : ""),
+                    "class=\"dim\" font-size=\"" + markup_number(std::min(11.0, sizes_.font)) + "\"");
       }
       y_ += sizes_.memory + sizes_.gap;
     }
@@ -214,6 +217,23 @@ std::string group_label(const TimelinePicture& picture, std::size_t group, int c
   const std::string number = std::to_string(group + 1);
   if (group >= picture.groups.size() || picture.groups[group].layers.empty()) return "group " + number;
   return number + "  " + shorten(picture.groups[group].layers, columns - static_cast<int>(number.size()) - 2);
+}
+
+// Only what there is.
+std::vector<LegendEntry> legend_of(const TimelinePicture& picture) {
+  std::array<bool, kChartClasses> there{};
+  const double least_ms = drawn_from(picture, kMostRuns);
+  for (const Lane& lane : lanes_of(*picture.timeline)) {
+    for (const pipeline::TimelineEvent& event : *lane.events) there[static_cast<std::size_t>(event.kind)] = true;
+    const std::vector<Run> runs = runs_of(*lane.events, least_ms);
+    there.back() = there.back() || std::any_of(runs.begin(), runs.end(), [](const Run& run) { return run.mixed; });
+  }
+  std::vector<LegendEntry> entries;
+  for (int i = 0; i < kChartClasses; ++i) {
+    if (there[at(i)]) entries.push_back({chart_class(i).css, chart_class(i).legend});
+  }
+  entries.insert(entries.end(), {{"row", "waiting"}, {"mem", "memory"}, {"limit", "its limit"}});
+  return entries;
 }
 
 std::string chart_svg(const TimelinePicture& picture, SvgPlace place) {

@@ -31,8 +31,8 @@ std::string event_name(const pipeline::TimelineEvent& event) {
 
 std::string trace_json(const TimelinePicture& picture) {
   const pipeline::Timeline& timeline = *picture.timeline;
-  std::string out = "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"title\":" + quoted(picture.title) +
-                    "},\n\"traceEvents\":[";
+  std::string out =
+      "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"title\":" + quoted(picture.title) + "},\n\"traceEvents\":[";
   bool first = true;
   const auto add = [&](const std::string& event) {
     out += first ? "\n" : ",\n";
@@ -48,7 +48,8 @@ std::string trace_json(const TimelinePicture& picture) {
     if (g < picture.groups.size()) words += ": " + picture.groups[g].layers + ", " + picture.groups[g].devices;
     if (static_cast<int>(g) + 1 == picture.bottleneck) words += " (limits the step)";
     name("process_name", pid, words);
-    add("{\"ph\":\"M\",\"name\":\"process_sort_index\"," + pid + ",\"args\":{\"sort_index\":" + std::to_string(g + 1) + "}}");
+    add("{\"ph\":\"M\",\"name\":\"process_sort_index\"," + pid + ",\"args\":{\"sort_index\":" + std::to_string(g + 1) +
+        "}}");
     const pipeline::TimelineGroup& group = timeline.groups[g];
     // Limit and use are two counters, so that neither hides the other.
     const auto counter = [&](const char* counted, double ms, double bytes) {
