@@ -156,7 +156,8 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
     report.plans_for = std::string(call.framework->name) + ": " + framework_text(*call.framework);
   }
   if (call.plan_file) call.plan_file->write(to_json_text(document));
-  call.pictures->write(document, placed);
+  call.pictures->write({&document, &placed, &call.cluster, nullptr, report, options.output == "-" ? "" : options.output,
+                        asked_text(call.table)});
   call.outputs.prepare();
   // What changes the answer is read first.
   for (const std::string& warning : document.warnings) log_warning(warning);

@@ -320,6 +320,11 @@ void declare_output(OptionTable& table, InferOptions& o) {
            "the same as trace events (JSON), which https://ui.perfetto.dev and chrome://tracing open")
       .writes_file()
       .metavar("FILE");
+  table
+      .add(&o.report, "report",
+           "also the answer as a page (.html) to look at and to send: devices by role, timeline, memory, bounds")
+      .writes_file()
+      .metavar("FILE");
   table.epilog(
       "Exit codes: 0 a plan, 2 wrong usage or cluster file, 3 bad input or output, 4 nothing fits, 75 interrupted "
       "(what "
@@ -642,6 +647,23 @@ std::vector<std::string> narrowing_options(const OptionTable& table) {
     if (table.source_of(option) != "default" && !open) given.push_back(std::string("--") + option + " " + value);
   }
   return given;
+}
+
+std::string asked_text(const OptionTable& table) {
+  std::vector<std::string> asked;
+  for (const char* option :
+       {"cluster",       "device",    "batch",      "micro-batch", "micro-batches",     "replicas",
+        "gradient-sync", "zero",      "recompute",  "memory",      "memory-reserve",    "state-factor",
+        "attention",     "stages",    "max-stages", "max-width",   "sequence-parallel", "limit",
+        "for",           "schedule",  "plan",       "layout",      "planner",           "objective",
+        "effort",        "time-limit"}) {
+    const std::string& source = table.source_of(option);
+    if (source == "default") continue;
+    // What a plan file or a layout says of itself is told by who said it.
+    const bool typed = source == "flag";
+    asked.push_back(std::string("--") + option + " " + table.value_of(option) + (typed ? "" : " (" + source + ")"));
+  }
+  return join(asked);
 }
 
 }  // namespace automap::infer

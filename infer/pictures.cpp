@@ -31,17 +31,18 @@ void expect_form(const char* option, const std::string& name, bool known, const 
 }  // namespace
 
 bool asks_for_pictures(const InferOptions& options) {
-  return !options.timeline.empty() || !options.trace.empty();
+  return !options.timeline.empty() || !options.trace.empty() || !options.report.empty();
 }
 
 bool writes_standard_output(const InferOptions& options) {
-  return options.output == "-" || options.timeline == "-" || options.trace == "-";
+  return options.output == "-" || options.timeline == "-" || options.trace == "-" || options.report == "-";
 }
 
 void check_pictures(const InferOptions& options) {
   expect_form("timeline", options.timeline, ends_with(options.timeline, ".svg") || is_page(options.timeline),
               ".svg or .html (- writes SVG to standard output)");
   expect_form("trace", options.trace, ends_with(options.trace, ".json"), ".json");
+  expect_form("report", options.report, is_page(options.report), ".html");
   if (options.json && options.output != "-" && writes_standard_output(options)) {
     throw Error(ErrorKind::kUsage, "--json and a picture named - both want standard output", "give the picture a file");
   }
@@ -50,10 +51,12 @@ void check_pictures(const InferOptions& options) {
 PictureFiles::PictureFiles(const InferOptions& options, OutputSet* outputs) : page_(is_page(options.timeline)) {
   if (!options.timeline.empty()) timeline_ = &outputs->add(options.timeline);
   if (!options.trace.empty()) trace_ = &outputs->add(options.trace);
+  if (!options.report.empty()) report_ = &outputs->add(options.report);
 }
 
-void PictureFiles::write(const pipeline::PlanDocument& document, const pipeline::PlacedPlan& placed) const {
-  if (timeline_ == nullptr && trace_ == nullptr) return;
+void PictureFiles::write(ReportPage page) const {
+  if (timeline_ == nullptr && trace_ == nullptr && report_ == nullptr) return;
+  const pipeline::PlacedPlan& placed = *page.placed;
   const double events = pipeline::timeline_events(placed);
   if (events > kMostEvents) {
     throw Error(ErrorKind::kUsage,
@@ -63,9 +66,11 @@ void PictureFiles::write(const pipeline::PlanDocument& document, const pipeline:
                 "give a smaller --batch, or larger micro-batches");
   }
   const pipeline::Timeline timeline = record_timeline(placed);
-  const pictures::TimelinePicture picture = pictures::timeline_picture(document, timeline);
+  const pictures::TimelinePicture picture = pictures::timeline_picture(*page.document, timeline);
   if (timeline_ != nullptr) timeline_->write(page_ ? timeline_html(picture) : timeline_svg(picture));
   if (trace_ != nullptr) trace_->write(trace_json(picture));
+  page.timeline = &picture;
+  if (report_ != nullptr) report_->write(report_html(page));
 }
 
 }  // namespace automap::infer

@@ -1,10 +1,11 @@
-// The files with pictures of an answer: --timeline, --trace.
+// The files with pictures of an answer: --timeline, --trace, --report.
 #pragma once
 
 #include "common/base/atomic_file.h"
 #include "common/pipeline/placed_plan.h"
 #include "common/pipeline/plan_json.h"
 #include "infer/options.h"
+#include "infer/report_page.h"
 
 namespace automap::infer {
 
@@ -19,11 +20,11 @@ class PictureFiles {
  public:
   // Opens them, so that what cannot be written is refused before the work. Throws as AtomicFile.
   PictureFiles(const InferOptions& options, OutputSet* outputs);
-  // Throws Error(kUsage) where the step has more events than a picture can have.
-  void write(const pipeline::PlanDocument& document, const pipeline::PlacedPlan& placed) const;
+  // `page` but for its timeline. Throws Error(kUsage) where the step has more events than a picture can have.
+  void write(ReportPage page) const;
 
  private:
-  AtomicFile *timeline_ = nullptr, *trace_ = nullptr;
+  AtomicFile *timeline_ = nullptr, *trace_ = nullptr, *report_ = nullptr;
   bool page_ = false;  // the timeline is one
 };
 

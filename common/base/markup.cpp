@@ -8,9 +8,11 @@
 
 namespace automap {
 
-std::string escape_markup(std::string_view text) {
+namespace {
+
+std::string without_markup(const std::string& safe) {
   std::string out;
-  for (const char c : printable(text)) {
+  for (const char c : safe) {
     switch (c) {
       case '&': out += "&amp;"; break;
       case '<': out += "&lt;"; break;
@@ -21,6 +23,16 @@ std::string escape_markup(std::string_view text) {
     }
   }
   return out;
+}
+
+}  // namespace
+
+std::string escape_markup(std::string_view text) {
+  return without_markup(printable(text));
+}
+
+std::string escape_lines(std::string_view text) {
+  return without_markup(printable_lines(text));
 }
 
 std::string markup_number(double value) {

@@ -10,6 +10,9 @@ namespace automap {
 // bytes that are no UTF-8 end a reader. escape_markup("a<\"b\"&\n") = "a&lt;&quot;b&quot;&amp;\\n".
 std::string escape_markup(std::string_view text);
 
+// The same of several lines: line ends stay.
+std::string escape_lines(std::string_view text);
+
 // A coordinate: one decimal where there is one, and 0 for what is no number. "12", "0.5".
 std::string markup_number(double value);
 

@@ -37,6 +37,16 @@ background:var(--panel);color:var(--ink);cursor:pointer}
 output{display:block;min-height:1.6rem;font-size:.9rem;color:var(--dim)}
 dl.answer{display:grid;grid-template-columns:6rem 1fr;gap:.25rem 1rem;margin:.8rem 0}
 dl.answer dt{color:var(--dim)}dl.answer dd{margin:0}
+.swatch{display:inline-block;width:14px;height:11px;border:1px solid var(--line);vertical-align:-1px;
+print-color-adjust:exact;-webkit-print-color-adjust:exact}
+.servers{display:flex;flex-wrap:wrap;gap:.6rem}
+.server{margin:0;padding:.4rem .5rem;border:1px solid var(--line);border-radius:6px;max-width:36rem;break-inside:avoid}
+.server figcaption{font-size:.8rem;color:var(--dim)}.server>div{display:flex;flex-wrap:wrap;gap:3px;margin-top:.25rem}
+.device{display:inline-block;min-width:3.1rem;padding:.15rem .3rem;border-radius:4px;background:var(--panel);
+font-size:.72rem;line-height:1.2;color:var(--dim);text-align:center;print-color-adjust:exact;
+-webkit-print-color-adjust:exact}.device b{display:block}.device[style]{color:#101820}
+.replica{display:inline-flex;flex-wrap:wrap;gap:2px;padding:2px;border:2px solid var(--accent);border-radius:6px}
+details{margin:1rem 0}summary{cursor:pointer}details pre{overflow-x:auto;white-space:pre}
 .stretch svg{min-width:0;max-width:60rem}
 @media (max-width:40rem){body{padding:.7rem .8rem 2rem}dl.answer{grid-template-columns:1fr;gap:0}
 dl.answer dd{margin-bottom:.5rem}h1{font-size:1.25rem}}

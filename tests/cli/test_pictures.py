@@ -114,7 +114,7 @@ class Pictures(ProgramTest):
         self.assert_fails(run(*ask, "--sweep", "--timeline", "t.svg"), 2, "--sweep finds no single plan to draw")
         self.assert_fails(run(*ask, "--timeline", self.folder / "none" / "t.svg"), 3, "none")
         huge = self.put("m.csv", profile_csv(8))
-        done = run("automap-infer", huge, "--cluster", "config-a", "--batch", "1e7", "--micro-batch", "1", "--layout",
+        done = run("automap-infer", huge, "--cluster", "config-a", "--batch", "10000000", "--micro-batch", "1", "--layout",
                    "dp=1,pp=1,micro-batch-size=1", "--timeline", self.folder / "t.svg")
         self.assert_fails(done, 2, "events", "larger micro-batches")
         self.assertEqual(list(self.folder.glob("t.*")), [])
