@@ -650,6 +650,7 @@ std::vector<std::string> narrowing_options(const OptionTable& table) {
 }
 
 std::string asked_text(const OptionTable& table) {
+  constexpr int kLongestValue = 80;
   std::vector<std::string> asked;
   for (const char* option :
        {"cluster",       "device",    "batch",      "micro-batch", "micro-batches",     "replicas",
@@ -657,11 +658,10 @@ std::string asked_text(const OptionTable& table) {
         "attention",     "stages",    "max-stages", "max-width",   "sequence-parallel", "limit",
         "for",           "schedule",  "plan",       "layout",      "planner",           "objective",
         "effort",        "time-limit"}) {
+    // Not what a plan file or a layout says of itself.
     const std::string& source = table.source_of(option);
-    if (source == "default") continue;
-    // What a plan file or a layout says of itself is told by who said it.
-    const bool typed = source == "flag";
-    asked.push_back(std::string("--") + option + " " + table.value_of(option) + (typed ? "" : " (" + source + ")"));
+    if (source == "default" || source == "memory" || source == "--layout" || source == table.value_of("plan")) continue;
+    asked.push_back(std::string("--") + option + " " + shorten(table.value_of(option), kLongestValue));
   }
   return join(asked);
 }

@@ -83,19 +83,15 @@ std::string variant_text(const PlanStage& stage) {
 std::string stages_markup(const PlanDocument& document) {
   PageTable table;
   table.caption = "Layers by stage; samples are those of a replica in a micro-batch";
-  table.head = {"stage", "first layer", "last layer", "layers", "instructions", "devices", "samples", "held as"};
-  table.words = {1, 2, 5, 7};
+  table.head = {"stage", "first layer", "last layer", "instructions", "devices", "samples", "held as"};
+  table.words = {1, 2, 4, 6};
   for (std::size_t s = 0; s < document.stages.size(); ++s) {
     const PlanStage& stage = document.stages[s];
     const auto name = [&](const std::string& layer, const std::string& instruction) {
       return shorten(layer.empty() ? instruction : layer, kNameColumns);
     };
-    // Of the split at whole layers, where that is this plan.
-    const bool known = document.layer_split && document.layer_split->cuts == document.plan.cuts &&
-                       s < document.layer_split->stage_layers.size();
     table.rows.push_back({std::to_string(s + 1), name(stage.first_layer, stage.first_name),
                           name(stage.last_layer, stage.last_name),
-                          known ? std::to_string(document.layer_split->stage_layers[s].size()) : "-",
                           span_text(stage.first_instruction, stage.last_instruction),
                           shorten(spans_text(stage.device_numbers), kNameColumns),
                           stage.samples > 0 ? format_amount(stage.samples) : "-", variant_text(stage)});

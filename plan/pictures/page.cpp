@@ -25,7 +25,7 @@ overflow-wrap:anywhere;font-size:.85rem}
 .wide:focus-visible,canvas:focus-visible,button:focus-visible,summary:focus-visible{outline:3px solid var(--accent)}
 table{border-collapse:collapse;font-size:.9rem;width:100%}caption{text-align:left;padding:.4rem .6rem;color:var(--dim)}
 th,td{padding:.3rem .6rem;border-top:1px solid var(--line);text-align:right;vertical-align:top;white-space:nowrap}
-thead th{border-top:0;background:var(--panel)}
+thead th{border-top:0;overflow-wrap:normal;background:var(--panel)}
 th.w,td.w{text-align:left}td.w{white-space:normal;min-width:9rem}tr.hot>*{background:var(--hot)}
 .picture svg{display:block;min-width:46rem;width:100%;height:auto}
 .picture.live svg{display:none}.picture canvas{display:block;width:100%;touch-action:pan-y;cursor:grab}
@@ -50,9 +50,9 @@ details{margin:1rem 0}summary{cursor:pointer}details pre{overflow-x:auto;white-s
 .stretch svg{min-width:0;max-width:60rem}
 @media (max-width:40rem){body{padding:.7rem .8rem 2rem}dl.answer{grid-template-columns:1fr;gap:0}
 dl.answer dd{margin-bottom:.5rem}h1{font-size:1.25rem}}
-@media print{body{max-width:none;font-size:11px;padding:0}.bar,output,.picture canvas{display:none!important}
+@media print{html{font-size:11px}body{max-width:none;font-size:1rem;padding:0}.bar,output,.picture canvas{display:none!important}
 .picture svg,.picture.live svg{display:block!important;min-width:0}.wide{overflow:visible;border:0}
-h2{break-after:avoid}tr,.picture svg{break-inside:avoid}table{font-size:9px}th,td{padding:.1rem .3rem;white-space:normal}}
+h2{break-after:avoid}tr,.picture svg{break-inside:avoid}table{font-size:.8rem}th,td{padding:.1rem .3rem;white-space:normal}}
 )css";
 
 }  // namespace

@@ -104,9 +104,9 @@ for (const box of document.querySelectorAll(".picture.zooms")) {
     };
     const label = (group, g, py) => {
       if (g % size.every && !group.hot) return;
-      paint.font = (group.hot ? "bold " : "") + size.font + "px system-ui,sans-serif";
+      paint.font = size.font + "px system-ui,sans-serif";
       paint.textBaseline = "middle";
-      let words = width < 700 ? (group.hot ? "▶ " : "") + (g + 1) : group.n;
+      const words = width < 700 ? (group.hot ? "▶ " : "") + (g + 1) : group.n;
       text(words, left - 6, py, ink, "right");
     };
     paint.clearRect(0, 0, width, height);

@@ -1,5 +1,6 @@
-"""automap-infer --timeline, --trace: pictures of the plan that is reported; what cannot be drawn or written is said first."""
+"""automap-infer --timeline, --trace, --report: pictures of the plan that is reported; what cannot be drawn or written is said first."""
 
+import html
 import json
 import re
 import shutil
@@ -85,6 +86,29 @@ class Pictures(ProgramTest):
         self.assertIn("gradients summed", text)
         self.assertIn("The devices wait", text)
 
+    def test_the_page_says_what_the_report_says(self):
+        page, plan = self.folder / "r.html", self.folder / "plan.json"
+        done = run("automap-infer", FIXTURES / "tiny_mlp.hlo", "--cluster", "config-a", "--batch", "64", "--explore", "off",
+                   "--planner", "exact", "--report", page, "-o", plan)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        text = page.read_text()
+        parsed = Strict(text)
+        self.assertEqual(parsed.links, ["data:,"], "no network")
+        shown = re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]*>", "", text)))
+        said = json.loads(plan.read_text())
+        for sentence in (said["limits"][0]["text"], *said["warnings"], *said["estimates"]):
+            self.assertIn(sentence, shown)
+        for line in done.stdout.split("\n\n")[0].splitlines():
+            if not line.endswith("...") and not line.startswith("More"):
+                self.assertIn(re.sub(r"\s+", " ", line[8:]).strip(), shown)
+        for title in ("Answer", "How to run it", "Servers and devices", "Layers by stage", "What happens when", "Memory",
+                      "Instead of it", "How sure", "If the numbers are wrong"):
+            self.assertIn(f"<h2>{title}</h2>", text)
+        self.assertEqual(text.count('class="device"'), 16)
+        for table in re.findall("<table>.*?</table>", text, re.DOTALL):
+            rows = [row.count("</td>") + row.count("</th>") for row in table.split("</tr>")[:-1]]
+            self.assertEqual(len(set(rows)), 1, table)
+
     def test_layouts_are_drawn(self):
         done = run("automap-infer", FIXTURES / "gpt2.hlo.gz", "--cluster", "a100-2x8", "--batch", "64", "--layout",
                    "dp=4,pp=4,micro-batch-size=2", "--trace", "-")
@@ -107,6 +131,7 @@ class Pictures(ProgramTest):
         ask = ("automap-infer", self.folder / "no-model", "--cluster", "config-a")
         self.assert_fails(run(*ask, "--timeline", "t.txt"), 2, "--timeline: found 't.txt'", ".svg or .html")
         self.assert_fails(run(*ask, "--trace", "t.svg"), 2, "--trace: found 't.svg'", ".json")
+        self.assert_fails(run(*ask, "--report", "t.pdf"), 2, "--report: found 't.pdf'", ".html")
         self.assert_fails(run(*ask, "--timeline", "-", "--trace", "-"), 2, "both want standard output")
         done = run(*ask, "--json", "--trace", "-")
         self.assertEqual(done.returncode, 2, done.stderr)
@@ -122,7 +147,7 @@ class Pictures(ProgramTest):
     @unittest.skipIf(BROWSER is None, "no browser (chromium) to open the page in")
     def test_a_browser_draws_it_without_errors(self):
         page = self.folder / "t.html"
-        self.plan("--stages", "4", "--timeline", page)
+        self.plan("--stages", "4", "--report", page)
         done = subprocess.run([BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
                                f"--user-data-dir={self.folder / 'browser'}", "--dump-dom", f"file://{page}"],
                               capture_output=True, text=True, timeout=300)
