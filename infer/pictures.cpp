@@ -10,8 +10,8 @@
 namespace automap::infer {
 namespace {
 
-// Of the micro-batches of all groups; 32 bytes each.
-constexpr double kMostEvents = 8e6;
+// Of the micro-batches of all groups; 110 bytes each in a trace.
+constexpr double kMostEvents = 2e6;
 
 bool ends_with(const std::string& name, const std::string& end) {
   return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;

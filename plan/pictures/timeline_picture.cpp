@@ -62,7 +62,6 @@ TimelinePicture timeline_picture(const PlanDocument& document, const Timeline& t
   if (!document.limits.empty()) {
     const pipeline::PlanLimitText& limit = document.limits.front();
     picture.bottleneck = limit.stage;
-    if (limit.kind == "transfer") picture.first_link = limit.stage;
     picture.sentences.push_back("What limits it: " + limit.text + ".");
   } else if (groups > 1) {
     picture.bottleneck = busiest(timeline);

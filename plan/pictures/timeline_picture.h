@@ -22,7 +22,6 @@ struct TimelinePicture {
   std::vector<std::string> sentences;  // what one should see
   std::vector<GroupWords> groups;
   int bottleneck = 0;  // the group that limits the step, from 1; 0: none is known
-  int first_link = 0;  // the link behind that group limits it, from 1; 0: none does
 };
 
 TimelinePicture timeline_picture(const pipeline::PlanDocument& document, const pipeline::Timeline& timeline);

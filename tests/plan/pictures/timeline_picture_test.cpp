@@ -12,6 +12,7 @@
 #include "common/pipeline/schedule.h"
 #include "plan/pictures/axis.h"
 #include "plan/pictures/lanes.h"
+#include "tests/sanitized.h"
 
 namespace automap::pictures {
 namespace {
@@ -123,7 +124,7 @@ TEST(TimelinePicture, OfOneAndOfManyGroupsAndOfAnyStepHasNumbersOnly) {
   const struct {
     int groups, micro_batches;
     double step_ms;
-  } cases[] = {{1, 1, 1e-4}, {1, 4000, 1e4}, {2, 1, 0}, {8, 16, 2e7}, {64, 128, 1500}, {512, 100, 5e4}};
+  } cases[] = {{1, 1, 1e-4}, {1, 4000, 1e4}, {2, 1, 0}, {8, 16, 2e7}, {64, 128, 1500}, {512, 100 / kShare, 5e4}};
   for (const auto& one : cases) {
     SCOPED_TRACE(one.groups);
     const Timeline timeline = even_timeline(one.groups, one.micro_batches, one.step_ms);
