@@ -7,6 +7,7 @@
 
 #include "common/base/json.h"
 #include "common/base/json_text.h"
+#include "common/base/markup.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
 
@@ -78,24 +79,6 @@ std::string verdict(const Compared& compared) {
   return text.back() == '.' ? text : text + ".";
 }
 
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : printable(text)) {
-    if (c == '&') {
-      out += "&amp;";
-    } else if (c == '<') {
-      out += "&lt;";
-    } else if (c == '>') {
-      out += "&gt;";
-    } else if (c == '"') {
-      out += "&quot;";
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
-
 std::string number(double value) {
   Json json = std::round(value * 100) / 100;
   return json.dump();
@@ -164,7 +147,7 @@ std::string picture(const Compared& compared) {
     const Answer& answer = compared.answers[i];
     if (!answer.asked) continue;
     y += kLine;
-    svg += "<text x=\"0\" y=\"" + number(y + 18) + "\">" + escaped(compared.systems[i]->name) + "</text>\n";
+    svg += "<text x=\"0\" y=\"" + number(y + 18) + "\">" + escape_markup(compared.systems[i]->name) + "</text>\n";
     if (answer.found) {
       const double width = longest > 0 ? kBars * std::min(1.0, answer.step_ms / longest) : 0;
       const char* colour = std::string_view(compared.systems[i]->key) == "automap" ? "#2a6f97"
@@ -260,23 +243,23 @@ std::string report_html(const Compared& compared) {
     const Answer& answer = compared.answers[i];
     const System& system = *compared.systems[i];
     if (!answer.asked) continue;
-    rows += "<tr><td>" + escaped(system.name) + "</td><td>" + escaped(system.source) + "</td><td>" +
+    rows += "<tr><td>" + escape_markup(system.name) + "</td><td>" + escape_markup(system.source) + "</td><td>" +
             (answer.found && answer.own_ms > 0 ? format_number(answer.own_ms) : "-") + "</td><td>" +
             (answer.found ? step_text(answer) : "-") + "</td><td>" + (answer.found ? memory_text(answer) : "-") +
             "</td><td>" + format_number(answer.search_s) + "</td><td>" +
-            escaped(answer.found ? answer.plan : answer.why_not) + "</td><td>" + escaped(system.expresses) +
-            "</td><td>" + escaped(system.leaves_out) + "</td></tr>\n";
+            escape_markup(answer.found ? answer.plan : answer.why_not) + "</td><td>" + escape_markup(system.expresses) +
+            "</td><td>" + escape_markup(system.leaves_out) + "</td></tr>\n";
   }
-  return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>" + escaped(compared.model) + " on " +
-         escaped(compared.cluster) +
+  return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>" + escape_markup(compared.model) +
+         " on " + escape_markup(compared.cluster) +
          "</title>\n<style>body{font-family:sans-serif;max-width:70em;margin:2em auto;padding:0 1em}"
          "table{border-collapse:collapse;font-size:90%}td,th{border-bottom:1px solid #ddd;padding:.4em;"
          "text-align:left;vertical-align:top}</style></head>\n<body><h1>" +
-         escaped(head(compared)) + "</h1>\n<p>" + escaped(verdict(compared)) + "</p>\n" + picture(compared) +
-         "<table><tr><th>system</th><th>source</th><th>own model, ms</th><th>" + figure(compared) +
+         escape_markup(head(compared)) + "</h1>\n<p>" + escape_markup(verdict(compared)) + "</p>\n" +
+         picture(compared) + "<table><tr><th>system</th><th>source</th><th>own model, ms</th><th>" + figure(compared) +
          ", ms</th><th>memory</th>"
          "<th>search, s</th><th>plan</th><th>expresses</th><th>leaves out</th></tr>\n" +
-         rows + "</table>\n<p>" + escaped(not_asked(compared)) +
+         rows + "</table>\n<p>" + escape_markup(not_asked(compared)) +
          "</p>\n<p>Stand-ins on our costs, not the published programs; every pipeline is judged by our simulation. "
          "Load "
          "average " +

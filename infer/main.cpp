@@ -22,6 +22,7 @@
 #include "infer/nearest_plan.h"
 #include "infer/no_plan.h"
 #include "infer/options.h"
+#include "infer/pictures.h"
 #include "infer/plan_file.h"
 #include "infer/report.h"
 #include "infer/summary.h"
@@ -57,6 +58,7 @@ struct Call {
   std::optional<Layout> layout;
   OutputSet outputs;
   AtomicFile* plan_file = nullptr;  // of the outputs
+  std::optional<PictureFiles> pictures;
   machine::Cluster cluster;
   PlanInput input;
   planners::Question question;
@@ -155,12 +157,16 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
     report.plans_for = std::string(call.framework->name) + ": " + framework_text(*call.framework);
   }
   if (call.plan_file) call.plan_file->write(to_json_text(document));
+  call.pictures->write({&document, &placed, &call.cluster, nullptr, report, options.output == "-" ? "" : options.output,
+                        asked_text(call.table)});
   call.outputs.prepare();
   // What changes the answer is read first.
   for (const std::string& warning : document.warnings) log_warning(warning);
-  if (options.json && options.output != "-") {
+  if (writes_standard_output(options)) {
+    // That is all that is printed.
+  } else if (options.json) {
     print_exact(to_json_text(document));
-  } else if (options.output != "-") {
+  } else {
     const std::string to_type =
         document.to_type
             ? "\n" + emit::to_type_text(*document.to_type, options.output, document.simulated_step_ms, options.details)
@@ -331,6 +337,7 @@ int infer_main(int argc, char** argv) {
   read_plan_or_layout(call);
   // What cannot be written is refused before the work.
   if (!options.output.empty()) call.plan_file = &call.outputs.add(options.output);
+  call.pictures.emplace(options, &call.outputs);
   read_machines(call);
   // Before the input is read, so that a wrong policy is refused at once.
   read_policy(call);

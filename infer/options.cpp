@@ -11,6 +11,7 @@
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "common/machine/cluster.h"
+#include "infer/pictures.h"
 #include "profile/fused_chains.h"
 
 namespace automap::infer {
@@ -309,6 +310,21 @@ void declare_output(OptionTable& table, InferOptions& o) {
       .writes_file()
       .shorthand('o')
       .metavar("FILE");
+  table
+      .add(&o.timeline, "timeline",
+           "also draw what every group of the plan does when, and its memory: .svg, or .html to zoom in a browser")
+      .writes_file()
+      .metavar("FILE");
+  table
+      .add(&o.trace, "trace",
+           "the same as trace events (JSON), which https://ui.perfetto.dev and chrome://tracing open")
+      .writes_file()
+      .metavar("FILE");
+  table
+      .add(&o.report, "report",
+           "also the answer as a page (.html) to look at and to send: devices by role, timeline, memory, bounds")
+      .writes_file()
+      .metavar("FILE");
   table.epilog(
       "Exit codes: 0 a plan, 2 wrong usage or cluster file, 3 bad input or output, 4 nothing fits, 75 interrupted "
       "(what "
@@ -334,6 +350,7 @@ void check_mode(const OptionTable& table, const InferOptions& o) {
     throw Error(ErrorKind::kUsage, "--stages " + o.stages + " is above --max-stages " + std::to_string(o.max_stages),
                 "--max-stages is for --stages auto: drop one of them");
   }
+  check_pictures(o);
   const int given = (o.plan.empty() ? 0 : 1) + (o.layout.empty() ? 0 : 1) + (o.sweep ? 1 : 0);
   if (given > 1) throw Error(ErrorKind::kUsage, "--plan, --layout and --sweep exclude one another");
   if (given == 0) return;
@@ -341,6 +358,9 @@ void check_mode(const OptionTable& table, const InferOptions& o) {
   if (o.sweep && !o.output.empty()) {
     throw Error(ErrorKind::kUsage, "--sweep finds no single plan to write",
                 "--json prints the layouts; --layout with -o writes one");
+  }
+  if (o.sweep && asks_for_pictures(o)) {
+    throw Error(ErrorKind::kUsage, "--sweep finds no single plan to draw", "give --layout with the one to draw");
   }
   // Files of options and the environment may be meant for other calls; who types an option expects it to count.
   const auto typed = [&](const char* option) { return table.source_of(option) == "flag"; };
@@ -627,6 +647,23 @@ std::vector<std::string> narrowing_options(const OptionTable& table) {
     if (table.source_of(option) != "default" && !open) given.push_back(std::string("--") + option + " " + value);
   }
   return given;
+}
+
+std::string asked_text(const OptionTable& table) {
+  constexpr int kLongestValue = 80;
+  std::vector<std::string> asked;
+  for (const char* option :
+       {"cluster",       "device",    "batch",      "micro-batch", "micro-batches",     "replicas",
+        "gradient-sync", "zero",      "recompute",  "memory",      "memory-reserve",    "state-factor",
+        "attention",     "stages",    "max-stages", "max-width",   "sequence-parallel", "limit",
+        "for",           "schedule",  "plan",       "layout",      "planner",           "objective",
+        "effort",        "time-limit"}) {
+    // Not what a plan file or a layout says of itself.
+    const std::string& source = table.source_of(option);
+    if (source == "default" || source == "memory" || source == "--layout" || source == table.value_of("plan")) continue;
+    asked.push_back(std::string("--") + option + " " + shorten(table.value_of(option), kLongestValue));
+  }
+  return join(asked);
 }
 
 }  // namespace automap::infer

@@ -22,6 +22,7 @@ namespace automap::infer {
 struct InferOptions {
   InputOptions input;
   std::string cluster, device, output, policy, plan, layout;
+  std::string timeline, trace, report;  // files of pictures (infer/pictures.h)
   bool sweep = false, details = false;
   pipeline::ProblemOptions problem;
   std::string batch = "auto", micro_batch = "auto", micro_batches = "auto", replicas = "whole",
@@ -76,5 +77,7 @@ planners::PlanRequest make_request(const InferOptions& options);
 bool explores(const InferOptions& options, const planners::PlanRequest& request);
 // The options given that leave some plans out, which the bounds are not about then.
 std::vector<std::string> narrowing_options(const OptionTable& table);
+// The options given that are part of the question, for people: "--batch 256, --for megatron".
+std::string asked_text(const OptionTable& table);
 
 }  // namespace automap::infer

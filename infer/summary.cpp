@@ -231,19 +231,8 @@ std::string proven_text(const PlanDocument& document) {
                            : " is below " + format_ms(bound) + " (" + format_percent(1 - bound / own) + " less)");
 }
 
-}  // namespace
-
-int summary_width() {
-  winsize size = {};
-  if (::isatty(STDOUT_FILENO) != 1 || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) {
-    return kSummaryWidth;
-  }
-  return std::clamp<int>(size.ws_col, kLeastWidth, kSummaryWidth);
-}
-
-std::string summary_text(const PlanDocument& document, const ReportOptions& options, int width,
-                         std::size_t most_lines) {
-  width = std::max(width, kLeastWidth);
+// What is said, by its weight.
+std::vector<Entry> entries_of(const PlanDocument& document, const ReportOptions& options) {
   std::vector<Entry> entries;
   const auto add = [&](const std::string& label, const std::string& text, bool needed, std::size_t lines_at_most) {
     if (!text.empty()) entries.push_back({label, text, needed, lines_at_most});
@@ -265,6 +254,23 @@ std::string summary_text(const PlanDocument& document, const ReportOptions& opti
   }
   add("Proven", proven_text(document), true, 2);
   add("More", options.details ? "" : "--details prints stages, memory, bounds and all that was compared", false, 1);
+  return entries;
+}
+
+}  // namespace
+
+int summary_width() {
+  winsize size = {};
+  if (::isatty(STDOUT_FILENO) != 1 || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) {
+    return kSummaryWidth;
+  }
+  return std::clamp<int>(size.ws_col, kLeastWidth, kSummaryWidth);
+}
+
+std::string summary_text(const PlanDocument& document, const ReportOptions& options, int width,
+                         std::size_t most_lines) {
+  width = std::max(width, kLeastWidth);
+  std::vector<Entry> entries = entries_of(document, options);
   const auto lines = [&] {
     std::vector<std::string> all;
     for (const Entry& entry : entries) {
@@ -296,6 +302,12 @@ std::string summary_text(const PlanDocument& document, const ReportOptions& opti
   std::string out;
   for (const std::string& line : all) out += line + "\n";
   return out;
+}
+
+std::vector<SummarySentence> summary_sentences(const PlanDocument& document, const ReportOptions& options) {
+  std::vector<SummarySentence> sentences;
+  for (const Entry& entry : entries_of(document, options)) sentences.push_back({entry.label, entry.text});
+  return sentences;
 }
 
 }  // namespace automap::infer

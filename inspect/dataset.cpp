@@ -8,6 +8,7 @@
 #include <map>
 #include <vector>
 
+#include "common/base/markup.h"
 #include "common/base/printable.h"
 #include "common/base/progress.h"
 #include "common/base/text_table.h"
@@ -126,21 +127,6 @@ std::string fixed(double value) {
   return text.data();
 }
 
-// XML 1.0 has no way to write most controls, and bytes that are no UTF-8 end a reader: printable() leaves neither.
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : printable(text)) {
-    switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += c;
-    }
-  }
-  return out;
-}
-
 class Svg {
  public:
   Svg(double width, double height) {
@@ -149,7 +135,7 @@ class Svg {
            "\" font-family=\"sans-serif\" font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n";
   }
   void text(double x, double y, const std::string& value, const char* more = "") {
-    out_ += "<text x=\"" + fixed(x) + "\" y=\"" + fixed(y) + "\" " + more + ">" + escaped(value) + "</text>\n";
+    out_ += "<text x=\"" + fixed(x) + "\" y=\"" + fixed(y) + "\" " + more + ">" + escape_markup(value) + "</text>\n";
   }
   void box(double x, double y, double w, double h, const char* style) {
     out_ += "<rect x=\"" + fixed(x) + "\" y=\"" + fixed(y) + "\" width=\"" + fixed(w) + "\" height=\"" + fixed(h) +

@@ -8,7 +8,16 @@ namespace automap::pipeline {
 namespace {
 
 struct NoRecord {
-  void operator()(int, int, bool, double, double) const {}
+  void work(const StageInterval&) const {}
+  void message(const StageInterval&) const {}
+  void end(const RecordedStep::End&) const {}
+};
+
+struct Recorder {
+  RecordedStep* step;
+  void work(const StageInterval& one) const { step->work.push_back(one); }
+  void message(const StageInterval& one) const { step->messages.push_back(one); }
+  void end(const RecordedStep::End& one) const { step->ends.push_back(one); }
 };
 
 // Strict 1F1B as a recurrence. Stage s works through F_1 .. F_K, B_1, F_K+1, B_2, ..., so what runs there just before
@@ -45,9 +54,11 @@ double simulate(const PipelineTimes& times, int micro_batches, Schedule schedule
         StageState& state = states[s];
         const double start = std::max(state.free_ms, arrival);
         state.free_ms = start + times.forward_ms[s];
-        record(static_cast<int>(s) + 1, round, false, start, state.free_ms);
+        record.work({static_cast<int>(s) + 1, round, false, start, state.free_ms});
         if (s + 1 < count) {
-          state.forward_ms = std::max(state.forward_ms, state.free_ms) + times.transfer_ms[s];
+          const double sent = std::max(state.forward_ms, state.free_ms);
+          state.forward_ms = sent + times.transfer_ms[s];
+          record.message({static_cast<int>(s) + 1, round, false, sent, state.forward_ms});
           arrival = state.forward_ms;
         }
       }
@@ -59,9 +70,11 @@ double simulate(const PipelineTimes& times, int micro_batches, Schedule schedule
       const std::size_t j = static_cast<std::size_t>(batch - 1);
       const double start = s + 1 < count ? std::max(state.free_ms, arrivals[s * batches + j]) : state.free_ms;
       state.free_ms = start + times.backward_ms[s];
-      record(static_cast<int>(s) + 1, batch, true, start, state.free_ms);
+      record.work({static_cast<int>(s) + 1, batch, true, start, state.free_ms});
       if (s > 0) {
-        state.backward_ms = std::max(state.backward_ms, state.free_ms) + times.transfer_ms[s - 1];
+        const double sent = std::max(state.backward_ms, state.free_ms);
+        state.backward_ms = sent + times.transfer_ms[s - 1];
+        record.message({static_cast<int>(s) + 1, batch, true, sent, state.backward_ms});
         arrivals[(s - 1) * batches + j] = state.backward_ms;
       }
     }
@@ -69,7 +82,10 @@ double simulate(const PipelineTimes& times, int micro_batches, Schedule schedule
   double length = 0;
   for (std::size_t s = 0; s < count; ++s) {
     const double sync = times.sync_left_ms.empty() ? times.allreduce_ms[s] : times.sync_left_ms[s];
-    length = std::max(length, states[s].free_ms + sync + (times.optimizer_ms.empty() ? 0 : times.optimizer_ms[s]));
+    const double synced = states[s].free_ms + sync;
+    const double end = synced + (times.optimizer_ms.empty() ? 0 : times.optimizer_ms[s]);
+    record.end({states[s].free_ms, synced, end});
+    length = std::max(length, end);
   }
   return length;
 }
@@ -87,17 +103,18 @@ double simulate_step_ms(const Problem& problem, const Plan& plan) {
   return simulate_step_ms(times, problem.micro_batches(), plan.schedule);
 }
 
-std::vector<StageInterval> simulate_intervals(const PipelineTimes& times, int micro_batches, Schedule schedule) {
-  std::vector<StageInterval> intervals;
-  simulate(times, micro_batches, schedule, [&](int stage, int batch, bool backward, double start, double end) {
-    intervals.push_back({stage, batch, backward, start, end});
-  });
-  std::sort(intervals.begin(), intervals.end(), [](const StageInterval& a, const StageInterval& b) {
-    if (a.stage != b.stage) return a.stage < b.stage;
-    if (a.start_ms != b.start_ms) return a.start_ms < b.start_ms;
-    return a.end_ms < b.end_ms;
-  });
-  return intervals;
+RecordedStep record_step(const PipelineTimes& times, int micro_batches, Schedule schedule) {
+  RecordedStep step;
+  step.step_ms = simulate(times, micro_batches, schedule, Recorder{&step});
+  for (std::vector<StageInterval>* intervals : {&step.work, &step.messages}) {
+    // Stable: of work that takes no time, too, the order is the stage's.
+    std::stable_sort(intervals->begin(), intervals->end(), [](const StageInterval& a, const StageInterval& b) {
+      if (a.stage != b.stage) return a.stage < b.stage;
+      if (a.start_ms != b.start_ms) return a.start_ms < b.start_ms;
+      return a.end_ms < b.end_ms;
+    });
+  }
+  return step;
 }
 
 }  // namespace automap::pipeline

@@ -13,13 +13,23 @@ double simulate_step_ms(const PipelineTimes& times, int micro_batches, Schedule 
 // Of an adaptive plan without a warm-up: with a quickly chosen one (warmup.h).
 double simulate_step_ms(const Problem& problem, const Plan& plan);
 
-// The same with all intervals, for pictures and for the test that replays it with an event queue.
+// The same with all that happens in it, for pictures (timeline.h) and for the test that replays it with an event queue.
 struct StageInterval {
   int stage = 0;        // 1-based
   int micro_batch = 0;  // 1-based
   bool backward = false;
   double start_ms = 0, end_ms = 0;
 };
-std::vector<StageInterval> simulate_intervals(const PipelineTimes& times, int micro_batches, Schedule schedule);
+struct RecordedStep {
+  std::vector<StageInterval> work;      // by stage, then time
+  std::vector<StageInterval> messages;  // by the stage that sends them, then time; backward: to the stage in front
+  // [S] when a stage's last backward, what is left of its gradient sync and its optimizer have ended.
+  struct End {
+    double backward_ms = 0, sync_ms = 0, all_ms = 0;
+  };
+  std::vector<End> ends;
+  double step_ms = 0;
+};
+RecordedStep record_step(const PipelineTimes& times, int micro_batches, Schedule schedule);
 
 }  // namespace automap::pipeline

@@ -199,7 +199,7 @@ TEST(Schedule, IntervalsAreTheStrictOrderAndExplainTheLength) {
     const int micro_batches = random.integer(1, 20);
     const PipelineTimes times = random_case(random, stages);
     const Schedule schedule = random.uniform() < 0.5 ? Schedule::k1f1b : Schedule::k1f1bOverlap;
-    const std::vector<StageInterval> intervals = simulate_intervals(times, micro_batches, schedule);
+    const std::vector<StageInterval> intervals = record_step(times, micro_batches, schedule).work;
     ASSERT_EQ(intervals.size(), static_cast<std::size_t>(2 * stages * micro_batches));
     std::map<std::tuple<int, int, bool>, StageInterval> at;
     for (const StageInterval& interval : intervals) {

@@ -1,0 +1,57 @@
+// What every group of a plan does when, for pictures and traces: the event simulation's own record (schedule.h), the
+// gradient sync bucket by bucket, and memory as micro-batches come and go.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/pipeline/placed_plan.h"
+
+namespace automap::pipeline {
+
+enum class TimelineKind : std::uint8_t {
+  kForward,
+  kBackward,  // the gradients of the weights too; of a stage that recomputes its second forward, too
+  kTransfer,  // activations to the next group, or gradients to the one in front
+  kBucket,    // gradients summed over the replicas
+  kExchange,  // shared gradients exchanged with another group
+  kOptimizer
+};
+const char* to_string(TimelineKind kind);  // "forward", "backward", "transfer", "gradient bucket", ...
+
+struct TimelineEvent {
+  TimelineKind kind = TimelineKind::kForward;
+  int number = 0;  // the micro-batch or the bucket, from 1; of what happens once 0
+  double start_ms = 0, end_ms = 0;
+};
+
+// From this moment on.
+struct MemoryLevel {
+  double start_ms = 0;
+  int in_flight = 0;  // micro-batches
+  double bytes = 0;   // on each device
+};
+
+struct TimelineGroup {
+  // Each in the order of time, and none overlaps: a group computes, its ports sum gradients, and its two links send.
+  std::vector<TimelineEvent> compute, gradients, to_next, to_previous;
+  // Weights, gradients, optimizer state, workspace and buckets count all the time, a micro-batch's stash from the start
+  // of its forward to the end of its backward. The largest level is what the answer says (memory_of), but of
+  // an adaptive plan that says no warm-up, which is simulated with a quickly chosen one: that may keep less.
+  std::vector<MemoryLevel> memory;
+  double capacity_bytes = 0;  // of its smallest device, without the reserve
+  double busy_ms() const;     // of compute
+};
+
+struct Timeline {
+  std::vector<TimelineGroup> groups;
+  int micro_batches = 0;
+  double step_ms = 0;  // simulate_step_ms
+};
+
+// How many events record_timeline() makes, but for those that come once or once a bucket.
+double timeline_events(const PlacedPlan& placed);
+
+Timeline record_timeline(const PlacedPlan& placed);
+
+}  // namespace automap::pipeline

@@ -1,0 +1,27 @@
+// The chart as an SVG element, for a file of its own or inside of a page.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/pictures/timeline_picture.h"
+
+namespace automap::pictures {
+
+enum class SvgPlace {
+  kFile,  // with its title, sentences, legend and style
+  kPage   // which says and styles all that
+};
+std::string chart_svg(const TimelinePicture& picture, SvgPlace place);
+
+// What a legend names, in its order: a class of chart.h, "row" for waiting, "mem" and "limit".
+struct LegendEntry {
+  const char* css;
+  const char* words;
+};
+std::vector<LegendEntry> legend_of(const TimelinePicture& picture);
+
+// The words for a group in `columns`: "12  h/0 to h/5".
+std::string group_label(const TimelinePicture& picture, std::size_t group, int columns);
+
+}  // namespace automap::pictures
