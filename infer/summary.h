@@ -22,5 +22,7 @@ std::string summary_text(const pipeline::PlanDocument& document, const ReportOpt
 
 // The columns of the terminal on standard output, kSummaryWidth at most; without one kSummaryWidth.
 int summary_width();
+// What the longer parts may take; 0: there is no terminal, and lines are as long as they get.
+int report_width();
 
 }  // namespace automap::infer

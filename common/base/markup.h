@@ -1,0 +1,16 @@
+// Text in pages and pictures: the one place that knows what HTML and SVG take for markup.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace automap {
+
+// As text or as an attribute between double quotes, made printable before: XML has no way to write most controls, and
+// bytes that are no UTF-8 end a reader. escape_markup("a<\"b\"&\n") = "a&lt;&quot;b&quot;&amp;\\n".
+std::string escape_markup(std::string_view text);
+
+// A coordinate: one decimal where there is one, and 0 for what is no number. "12", "0.5".
+std::string markup_number(double value);
+
+}  // namespace automap
