@@ -41,13 +41,13 @@ std::string explain_time(const Asked& of) {
   const double rest = std::max(0.0, d.simulated_step_ms - computing);
   std::string out = "A step takes " + format_ms(d.simulated_step_ms) + ": that is what an event simulation of the plan comes to. " +
                     plural(d.micro_batches, "micro-batch") + " of " + format_amount(d.micro_batch_samples) +
-                    (of.one_stage() ? " are computed one after the other." : " pass through " + plural(static_cast<long long>(d.stages.size()), "stage") + ", one behind the other.") +
+                    (of.one_stage() ? (d.micro_batches == 1 ? " is computed." : " are computed one after the other.") : " pass through " + plural(static_cast<long long>(d.stages.size()), "stage") + ", one behind the other.") +
                     "\n";
-  out += (of.one_stage() ? "Each of them" : "Stage " + std::to_string(slowest + 1) + " computes the longest: each micro-batch") +
+  out += (of.one_stage() ? (d.micro_batches == 1 ? "It" : "Each of them") : "Stage " + std::to_string(slowest + 1) + " computes the longest: each micro-batch") +
          " takes " + format_ms(stage.forward_ms) + " forward and " + format_ms(stage.backward_ms) + " backward" +
-         (stage.transfer_ms > 0 ? ", and is sent on in " + format_ms(stage.transfer_ms) : "") + ". All of them together take it " +
-         format_ms(computing) + ", " + format_percent(computing / d.simulated_step_ms) + " of the step.\n";
-  out += "The other " + format_ms(rest) + " are what it waits: ";
+         (stage.transfer_ms > 0 ? ", and is sent on in " + format_ms(stage.transfer_ms) : "") + (d.micro_batches == 1 ? "" : ". All of them together take it ") +
+         (d.micro_batches == 1 ? ": " : "") + format_ms(computing) + ", " + format_percent(computing / d.simulated_step_ms) + " of the step.\n";
+  out += "The other " + format_ms(rest) + (of.one_stage() ? " are spent " : " are what it waits: ");
   std::vector<std::string> parts;
   if (!of.one_stage()) parts.emplace_back("for the pipeline to fill and to drain, and for transfers");
   const auto longest = [&](double PlanStage::*ms) {

@@ -49,8 +49,14 @@ std::vector<std::string> wrap_words(const std::string& text, int room) {
   std::string line;
   for (std::size_t at = 0; at <= text.size();) {
     const std::size_t blank = std::min(text.find(' ', at), text.size());
-    const std::string word = shorten(text.substr(at, blank - at), room);
-    at = blank + 1;
+    std::string word = text.substr(at, blank - at);
+    // A list without blanks is broken behind a comma.
+    if (display_width(word) > room) {
+      const std::size_t comma = word.rfind(',', static_cast<std::size_t>(std::max(1, room) - 1));
+      if (comma != std::string::npos && comma + 1 < word.size()) word.resize(comma + 1);
+    }
+    at += word.size() < blank - at ? word.size() : blank - at + 1;
+    word = shorten(word, room);
     if (!line.empty() && display_width(line) + 1 + display_width(word) > room) {
       lines.push_back(line);
       line.clear();
