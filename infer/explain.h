@@ -1,4 +1,5 @@
-// --explain WORD: one part of what --details prints, alone and in plain sentences. One table says which words there are.
+// --explain WORD: one part of what --details prints, alone and in plain sentences. One table says which words there
+// are.
 #pragma once
 
 #include <cstddef>

@@ -373,7 +373,11 @@ std::optional<VariedRow> ask_value(int argc, char** argv, const Varied& varied, 
     if (StopToken::stop_requested()) return std::nullopt;
     if (!answer.one_width.found()) fail_without_plan(call.question, answer.notes, call.options.limit != "all");
     row.plan = document_of(call.question, answer, call.input, call.options.input.device, narrowing_options(call.table));
-    if (call.documented()) add_provenance(*row.plan, call.table, call.input, call.cluster);
+    if (call.options.json) {
+      tell_framework(call, answer.plan().placed, *row.plan);
+      if (!StopToken::stop_requested()) tell_nearest(call, *row.plan);
+      add_provenance(*row.plan, call.table, call.input, call.cluster);
+    }
   } catch (const Error& e) {
     if (e.kind() == ErrorKind::kStopped) return std::nullopt;
     if (e.kind() != ErrorKind::kInfeasible && e.kind() != ErrorKind::kUsage) throw;
@@ -427,7 +431,8 @@ int run_varied(const Call& call, int argc, char** argv) {
   }
   outputs.commit();
   if (StopToken::stop_requested()) return kExitStoppedEarly;
-  const bool any = std::any_of(rows.rows.begin(), rows.rows.end(), [](const VariedRow& row) { return row.plan.has_value(); });
+  const bool any =
+      std::any_of(rows.rows.begin(), rows.rows.end(), [](const VariedRow& row) { return row.plan.has_value(); });
   return any ? 0 : exit_code(ErrorKind::kInfeasible);
 }
 

@@ -232,7 +232,9 @@ void declare_given(OptionTable& table, InferOptions& o) {
   table.add(&o.compare_clusters, "compare-clusters", "plan on each of these clusters, presets or files, commas between")
       .no_file()
       .metavar("CLUSTER,CLUSTER,...");
-  table.add(&o.csv, "csv", "of --vary and --compare-clusters: also write the rows as CSV").writes_file().metavar("FILE");
+  table.add(&o.csv, "csv", "of --vary and --compare-clusters: also write the rows as CSV")
+      .writes_file()
+      .metavar("FILE");
   table.add(&o.chart, "chart", "of --vary and --compare-clusters: also draw them (SVG)").writes_file().metavar("FILE");
 }
 
@@ -320,9 +322,7 @@ void declare_output(OptionTable& table, InferOptions& o) {
   table.group("Output");
   table.add_flag(&o.details, "details",
                  "also print stages, memory, what is proven, and all that was compared; else fifteen lines");
-  table
-      .add(&o.explain, "explain",
-           "instead, one part of that in plain sentences, commas between: " + explained_words())
+  table.add(&o.explain, "explain", "instead, one part of that in plain sentences, commas between: " + explained_words())
       .no_file()
       .metavar("WORD[,WORD...]");
   table.add(&o.output, "output", "also write the plan (automap.plan/3 JSON) to FILE")
@@ -356,7 +356,8 @@ void check_mode(const OptionTable& table, const InferOptions& o) {
   }
   check_explained(o.explain);
   if (o.json && !o.explain.empty()) {
-    throw Error(ErrorKind::kUsage, "--json prints all of the answer: --explain would change nothing", "drop one of them");
+    throw Error(ErrorKind::kUsage, "--json prints all of the answer: --explain would change nothing",
+                "drop one of them");
   }
   const bool varies = !o.vary.empty() || !o.compare_clusters.empty();
   for (const auto& [name, file] : {std::pair("csv", &o.csv), std::pair("chart", &o.chart)}) {

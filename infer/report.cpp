@@ -77,8 +77,9 @@ std::string stage_table(const PlanDocument& document, const Problem& problem, in
   if (layers) columns.push_back({"layers", Align::kLeft, 90, 14});
   columns.push_back({"instructions", Align::kLeft, 20});
   columns.push_back({"devices", Align::kLeft, FittedTable::kNeeded, 14});
-  const std::pair<const char*, int> figures[] = {{"samples", 50},  {"in flight", 60},  {"forward", 80},  {"backward", 80},
-                                                 {"transfer", 40}, {"all-reduce", 45}, {"optimizer", 30}};
+  const std::pair<const char*, int> figures[] = {{"samples", 50},  {"in flight", 60}, {"forward", 80},
+                                                 {"backward", 80}, {"transfer", 40},  {"all-reduce", 45},
+                                                 {"optimizer", 30}};
   for (const auto& [title, importance] : figures) columns.push_back({title, Align::kRight, importance});
   FittedTable table(columns);
   int number = 0;
@@ -123,8 +124,9 @@ std::string stage_table(const PlanDocument& document, const Problem& problem, in
   return table.render("  ", width) +
          wrap_lines(
              turns + shared +
-         "  samples on each device, forward, backward and transfer (one way) per micro-batch; all-reduce" +
-         (document.gradient_sync == "overlap" ? " (beside the last backward)" : "") + " and optimizer once per step\n",
+                 "  samples on each device, forward, backward and transfer (one way) per micro-batch; all-reduce" +
+                 (document.gradient_sync == "overlap" ? " (beside the last backward)" : "") +
+                 " and optimizer once per step\n",
              width);
 }
 
@@ -286,9 +288,10 @@ std::string planner_table_text(const PlannerTable& table, int width) {
   std::string out = "Planners, each alone\n" + text.render("  ", width);
   if (table.reference_ms > 0) {
     out += wrap_lines("  gap: V over " + format_ms(table.reference_ms) + ", " +
-           (proven ? "the least V there is, wherever it is cut (proven)"
-                   : "a lower bound on it (" + table.reference_method + "); the true gaps are smaller") +
-           "\n", width);
+                          (proven ? "the least V there is, wherever it is cut (proven)"
+                                  : "a lower bound on it (" + table.reference_method + "); the true gaps are smaller") +
+                          "\n",
+                      width);
   }
   return out;
 }
@@ -475,11 +478,14 @@ std::string sensitivity_text(const std::vector<pipeline::PlanSensitivity>& rows,
                    fits ? format_percent(row.loss()) : "-", row.best.empty() ? "this one" : row.best});
   }
   return "If the numbers are wrong, each alone by its expected error\n" + table.render("  ", width) +
-         wrap_lines("  the plan stays within " + format_percent(kStays) + " of the best of one width in " + std::to_string(stays) +
-         " of " + std::to_string(rows.size()) + " cases; it loses " + format_percent(worst) + " at most" +
-         (std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row.simulated_step_ms == 0; })
-              ? ", where it fits\n"
-              : "\n"), width);
+         wrap_lines(
+             "  the plan stays within " + format_percent(kStays) + " of the best of one width in " +
+                 std::to_string(stays) + " of " + std::to_string(rows.size()) + " cases; it loses " +
+                 format_percent(worst) + " at most" +
+                 (std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row.simulated_step_ms == 0; })
+                      ? ", where it fits\n"
+                      : "\n"),
+             width);
 }
 
 namespace {
@@ -500,9 +506,10 @@ std::string widths_text(const PlanDocument& document, int width) {
     table.add_row({std::to_string(other.width), std::to_string(other.stages), format_ms(other.simulated_step_ms),
                    format_ms(other.step_ms), chosen ? "this plan" : change(length(other), own)});
   }
-  return wrap_lines("Widths that were worth planning for: the best plan found of each, which got a look; all of the "
-                    "effort went to the best width\n",
-                    width) +
+  return wrap_lines(
+             "Widths that were worth planning for: the best plan found of each, which got a look; all of the "
+             "effort went to the best width\n",
+             width) +
          table.render("  ", width);
 }
 
@@ -566,7 +573,8 @@ std::string corners_text(const std::vector<pipeline::PlanCorner>& corners, int w
       continue;
     }
     const bool stages = corner.chunk_cuts.size() + 1 == static_cast<std::size_t>(corner.stages);
-    shorter += stages ? "; each stage on " : "; part p, from 0, on group p mod " + std::to_string(corner.stages) + " of ";
+    shorter +=
+        stages ? "; each stage on " : "; part p, from 0, on group p mod " + std::to_string(corner.stages) + " of ";
     shorter += std::to_string(corner.devices / corner.stages) + " devices\n";
   }
   return text + wrap_lines(shorter, width);
@@ -645,9 +653,9 @@ std::string report_text(const PlanDocument& document, const Problem& problem, co
   if (document.planner != "given") sentences += planned_text(document);
   sentences += limits_text(document) + estimates_text(document) + inside_replicas_text(document);
   out += wrap_lines(sentences, width);
-  for (const std::string& part :
-       {compared_text(document, options),
-        document.sensitivity.empty() ? "" : sensitivity_text(document.sensitivity, width), cuts_text(document, width)}) {
+  for (const std::string& part : {compared_text(document, options),
+                                  document.sensitivity.empty() ? "" : sensitivity_text(document.sensitivity, width),
+                                  cuts_text(document, width)}) {
     if (!part.empty()) out += "\n" + part;
   }
   return out;

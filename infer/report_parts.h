@@ -1,5 +1,5 @@
-// What the report of an answer consists of, each part of it for itself: infer/report.cpp prints them behind one another,
-// infer/explain.cpp one of them. Every part ends with a newline, or is empty. `width`: ReportOptions::width.
+// What the report of an answer consists of, each part of it for itself: infer/report.cpp prints them behind one
+// another, infer/explain.cpp one of them. Every part ends with a newline, or is empty. `width`: ReportOptions::width.
 #pragma once
 
 #include <string>

@@ -247,7 +247,9 @@ std::string summary_text(const PlanDocument& document, const ReportOptions& opti
     if (one.possible) add("Try", one.options + ": " + format_ms(one.simulated_ms), false, 1);
   }
   add("Proven", proven_text(document), true, 2);
-  add("More", options.details ? "" : "--explain " + explained_words(4) + " ... says more of one thing, --details all of it", false, 1);
+  add("More",
+      options.details ? "" : "--explain " + explained_words(4) + " ... says more of one thing, --details all of it",
+      false, 1);
   const auto lines = [&] {
     std::vector<std::string> all;
     for (const Entry& entry : entries) {

@@ -44,7 +44,8 @@ double positive_number(const std::string& text, bool whole, const std::string& n
 }
 
 // "8..64": doubled from the first to the last, both included.
-std::vector<std::string> values_of_range(const std::string& text, std::size_t dots, bool whole, const std::string& name) {
+std::vector<std::string> values_of_range(const std::string& text, std::size_t dots, bool whole,
+                                         const std::string& name) {
   const double first = positive_number(text.substr(0, dots), whole, name);
   const double last = positive_number(text.substr(dots + 2), whole, name);
   if (last < first) {
@@ -78,7 +79,8 @@ Varied parse_vary(const std::string& text) {
   for (const std::string& part : split_at_commas(text.substr(std::min(equals + 1, text.size())))) {
     const std::size_t dots = part.find("..");
     if (dots != std::string::npos) {
-      for (std::string& value : values_of_range(part, dots, whole, varied.name)) varied.values.push_back(std::move(value));
+      for (std::string& value : values_of_range(part, dots, whole, varied.name))
+        varied.values.push_back(std::move(value));
     } else {
       positive_number(part, whole, varied.name);
       varied.values.push_back(part);
@@ -107,11 +109,16 @@ Varied check_varied(const OptionTable& table, const InferOptions& o) {
                 "one call for each of them");
   }
   const std::string mode = o.vary.empty() ? "--compare-clusters" : "--vary";
-  const std::pair<const char*, bool> others[] = {
-      {"plan", !o.plan.empty()},       {"layout", !o.layout.empty()},   {"sweep", o.sweep},
-      {"details", o.details},          {"explain", !o.explain.empty()}, {"output", !o.output.empty()},
-      {"sensitivity", o.sensitivity},  {"planner-table", o.planner_table}, {"all-planners", o.all_planners},
-      {"search-state", !o.search_state.empty()}};
+  const std::pair<const char*, bool> others[] = {{"plan", !o.plan.empty()},
+                                                 {"layout", !o.layout.empty()},
+                                                 {"sweep", o.sweep},
+                                                 {"details", o.details},
+                                                 {"explain", !o.explain.empty()},
+                                                 {"output", !o.output.empty()},
+                                                 {"sensitivity", o.sensitivity},
+                                                 {"planner-table", o.planner_table},
+                                                 {"all-planners", o.all_planners},
+                                                 {"search-state", !o.search_state.empty()}};
   for (const auto& [option, given] : others) {
     if (!given) continue;
     throw Error(ErrorKind::kUsage, mode + " compares plans of several questions: --" + option + " is for one",
@@ -141,9 +148,8 @@ Varied check_varied(const OptionTable& table, const InferOptions& o) {
     }
   }
   if (varied.values.size() > kMostValues) {
-    throw Error(ErrorKind::kUsage,
-                mode + ": found " + std::to_string(varied.values.size()) + " values, expected " +
-                    std::to_string(kMostValues) + " at most");
+    throw Error(ErrorKind::kUsage, mode + ": found " + std::to_string(varied.values.size()) + " values, expected " +
+                                       std::to_string(kMostValues) + " at most");
   }
   return varied;
 }

@@ -20,7 +20,8 @@ constexpr double kLogFrom = 8;  // the largest over the smallest value from whic
 constexpr std::size_t kMostMarks = 12;
 
 std::string text_at(double x, double y, const std::string& text, const std::string& more = "") {
-  return "<text x=\"" + markup_number(x) + "\" y=\"" + markup_number(y) + "\"" + more + ">" + escape_markup(text) + "</text>\n";
+  return "<text x=\"" + markup_number(x) + "\" y=\"" + markup_number(y) + "\"" + more + ">" + escape_markup(text) +
+         "</text>\n";
 }
 
 // 1, 2 or 5 times a power of ten that about `wanted` of make `end`.
@@ -68,7 +69,8 @@ std::string panel_svg(const VariedRows& rows, const Panel& panel, const std::vec
   std::string out = text_at(kLeft, top - 10, panel.title, " class=\"name\"");
   for (double value = 0; value <= end * (1 + 1e-9); value += most > 0 ? step : end) {
     const std::string y = markup_number(y_of(value));
-    out += "<path class=\"grid\" d=\"M" + markup_number(kLeft - 6) + " " + y + "H" + markup_number(kWidth - kRight + 6) + "\"/>\n";
+    out += "<path class=\"grid\" d=\"M" + markup_number(kLeft - 6) + " " + y + "H" +
+           markup_number(kWidth - kRight + 6) + "\"/>\n";
     out += text_at(kLeft - 10, y_of(value) + 4, panel.mark(value), " class=\"dim\" text-anchor=\"end\"");
   }
   std::vector<std::size_t> order(rows.rows.size());
@@ -82,8 +84,8 @@ std::string panel_svg(const VariedRows& rows, const Panel& panel, const std::vec
     if (!row.plan) {
       on = false;
       const double y = y_of(0);
-      dots += "<path class=\"none\" d=\"M" + markup_number(x_of(i) - 4) + " " + markup_number(y - 4) + "l8 8m0 -8l-8 8\"><title>" +
-              escape_markup(row.value + ": no plan: " + row.why) + "</title></path>\n";
+      dots += "<path class=\"none\" d=\"M" + markup_number(x_of(i) - 4) + " " + markup_number(y - 4) +
+              "l8 8m0 -8l-8 8\"><title>" + escape_markup(row.value + ": no plan: " + row.why) + "</title></path>\n";
       continue;
     }
     const double value = panel.value(*row.plan);
@@ -110,25 +112,34 @@ std::string axis_title(const VariedRows& rows) {
 }  // namespace
 
 std::string vary_chart(const VariedRows& rows) {
-  std::vector<Panel> panels = {{"step", [](const auto& plan) { return plan.simulated_step_ms; },
-                                [](double ms) { return format_ms(ms); }}};
-  const bool samples = std::any_of(rows.rows.begin(), rows.rows.end(),
-                                   [](const VariedRow& row) { return row.plan && row.plan->utilization.samples_per_s > 0; });
+  std::vector<Panel> panels = {
+      {"step", [](const auto& plan) { return plan.simulated_step_ms; }, [](double ms) { return format_ms(ms); }}};
+  const bool samples = std::any_of(rows.rows.begin(), rows.rows.end(), [](const VariedRow& row) {
+    return row.plan && row.plan->utilization.samples_per_s > 0;
+  });
   if (samples) {
     panels.push_back({"samples in a second", [](const auto& plan) { return plan.utilization.samples_per_s; },
                       [](double value) { return format_number(value); }});
   }
   const std::vector<double> places = places_of(rows);
-  const double bottom = kTop + static_cast<double>(panels.size()) * kPanel + static_cast<double>(panels.size() - 1) * kBetweenPanels;
+  const double bottom =
+      kTop + static_cast<double>(panels.size()) * kPanel + static_cast<double>(panels.size() - 1) * kBetweenPanels;
   const double height = bottom + kBottom;
-  const std::string title = shorten((rows.model.empty() ? "model" : rows.model) + (rows.clusters ? "" : " on " + rows.cluster), kTitleColumns);
-  std::string out = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + markup_number(kWidth) + " " + markup_number(height) +
-                    "\" width=\"" + markup_number(kWidth) + "\" height=\"" + markup_number(height) + "\" role=\"img\" aria-label=\"" +
-                    escape_markup("The best plans of " + title + " over " + axis_title(rows)) + "\">\n<title>" + escape_markup(title) + "</title>\n" +
-                    "<style>svg{font-family:system-ui,sans-serif;font-size:12px;--bg:#fff;--ink:#1b1f24;--dim:#5b636e;--grid:#d8dde3;--line:#0b62c4;--none:#b3261e}"
-                    "@media(prefers-color-scheme:dark){svg{--bg:#12161b;--ink:#e6eaf0;--dim:#9aa5b1;--grid:#2d343c;--line:#6cb2ff;--none:#ff8a80}}"
-                    ".bg{fill:var(--bg)}text{fill:var(--ink)}.dim{fill:var(--dim);font-size:11px}.name{font-weight:600}.title{font-size:15px;font-weight:600}"
-                    ".grid{stroke:var(--grid)}.line{stroke:var(--line);fill:none;stroke-width:2}.dot{fill:var(--line)}.none{stroke:var(--none);stroke-width:2;fill:none}"
+  const std::string title = shorten(
+      (rows.model.empty() ? "model" : rows.model) + (rows.clusters ? "" : " on " + rows.cluster), kTitleColumns);
+  std::string out = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + markup_number(kWidth) + " " +
+                    markup_number(height) + "\" width=\"" + markup_number(kWidth) + "\" height=\"" +
+                    markup_number(height) + "\" role=\"img\" aria-label=\"" +
+                    escape_markup("The best plans of " + title + " over " + axis_title(rows)) + "\">\n<title>" +
+                    escape_markup(title) + "</title>\n" +
+                    "<style>svg{font-family:system-ui,sans-serif;font-size:12px;--bg:#fff;--ink:#1b1f24;--dim:#5b636e;-"
+                    "-grid:#d8dde3;--line:#0b62c4;--none:#b3261e}"
+                    "@media(prefers-color-scheme:dark){svg{--bg:#12161b;--ink:#e6eaf0;--dim:#9aa5b1;--grid:#2d343c;--"
+                    "line:#6cb2ff;--none:#ff8a80}}"
+                    ".bg{fill:var(--bg)}text{fill:var(--ink)}.dim{fill:var(--dim);font-size:11px}.name{font-weight:600}"
+                    ".title{font-size:15px;font-weight:600}"
+                    ".grid{stroke:var(--grid)}.line{stroke:var(--line);fill:none;stroke-width:2}.dot{fill:var(--line)}."
+                    "none{stroke:var(--none);stroke-width:2;fill:none}"
                     "</style>\n<rect class=\"bg\" width=\"100%\" height=\"100%\"/>\n";
   out += text_at(16, 24, title, " class=\"title\"");
   for (std::size_t p = 0; p < panels.size(); ++p) {
@@ -141,7 +152,8 @@ std::string vary_chart(const VariedRows& rows) {
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return places[a] < places[b]; });
   double last_end = -1e9;
   for (std::size_t k = 0; k < count; ++k) {
-    const std::string word = shorten(rows.rows[order[k]].value, rows.clusters && count <= 4 ? 2 * kValueColumns : kValueColumns);
+    const std::string word =
+        shorten(rows.rows[order[k]].value, rows.clusters && count <= 4 ? 2 * kValueColumns : kValueColumns);
     const double x = kLeft + kPlot * places[order[k]], half = 3.5 * display_width(word);
     if (x - half < last_end + 6 || (every > 1 && k % every != 0 && k + 1 != count)) continue;
     last_end = x + half;

@@ -86,14 +86,13 @@ std::string vary_text(const VariedRows& rows, int width) {
     }
     const PlanDocument& plan = *row.plan;
     const PlanStage& fullest = fullest_stage(plan);
-    table.add_row({row.value, format_ms(plan.simulated_step_ms),
-                   plan.utilization.samples_per_s > 0 ? format_number(plan.utilization.samples_per_s) : "-",
-                   mfu_text(plan.utilization),
-                   format_bytes(fullest.memory_bytes) + ", " +
-                       format_percent(fullest.memory_bytes / fullest.capacity_bytes),
-                   std::to_string(plan.num_devices),
-                   std::to_string(plan.micro_batches) + " of " + format_amount(plan.micro_batch_samples),
-                   kind_text(plan)});
+    table.add_row(
+        {row.value, format_ms(plan.simulated_step_ms),
+         plan.utilization.samples_per_s > 0 ? format_number(plan.utilization.samples_per_s) : "-",
+         mfu_text(plan.utilization),
+         format_bytes(fullest.memory_bytes) + ", " + format_percent(fullest.memory_bytes / fullest.capacity_bytes),
+         std::to_string(plan.num_devices),
+         std::to_string(plan.micro_batches) + " of " + format_amount(plan.micro_batch_samples), kind_text(plan)});
   }
   return wrap_lines(head_text(rows), width) + table.render("  ", width) + wrap_lines(end_text(rows), width);
 }
@@ -109,12 +108,9 @@ std::string vary_json(const VariedRows& rows) {
     }
     all.push_back(one);
   }
-  const Json document = {{"schema", "automap.vary/1"},
-                         {"varied", rows.name},
-                         {"model", rows.model},
-                         {"cluster", rows.clusters ? Json() : Json(rows.cluster)},
-                         {"asked", rows.asked},
-                         {"rows", all}};
+  const Json document = {{"schema", "automap.vary/1"}, {"varied", rows.name},
+                         {"model", rows.model},        {"cluster", rows.clusters ? Json() : Json(rows.cluster)},
+                         {"asked", rows.asked},        {"rows", all}};
   return json_text(document);
 }
 
@@ -135,7 +131,8 @@ std::string vary_csv(const VariedRows& rows) {
           fullest.memory_bytes, fullest.capacity_bytes, static_cast<double>(plan.stages.size()),
           static_cast<double>(plan.num_devices), static_cast<double>(plan.micro_batches), plan.micro_batch_samples}) {
       out += ",";
-      if (value > 0) out += value == std::floor(value) && value < 1e15 ? std::to_string(std::llround(value)) : exact_number(value);
+      if (value > 0)
+        out += value == std::floor(value) && value < 1e15 ? std::to_string(std::llround(value)) : exact_number(value);
     }
     out += "," + csv_cell(kind_text(plan)) + ",\n";
   }

@@ -17,19 +17,31 @@ LayerGraph layer_graph(const graph::Graph& module) {
   LayerGraph out;
   out.model = std::string(module.name());
   out.training = step.training;
+  // A layer stands where most of it is computed: a part of it may be cheap, and early.
+  std::map<std::string, std::pair<double, double>> middle;  // sum of positions, instructions
+  for (std::size_t p = 0; p < names.name.size(); ++p) {
+    middle[names.name[p]].first += static_cast<double>(p);
+    middle[names.name[p]].second += 1;
+  }
+  std::vector<std::pair<double, std::string>> sorted;
+  for (const auto& [name, sum] : middle) sorted.emplace_back(sum.first / sum.second, name);
+  std::sort(sorted.begin(), sorted.end());
   std::map<std::string, std::size_t> known;
+  for (const auto& [place, name] : sorted) {
+    known.emplace(name, out.layers.size());
+    out.layers.push_back({name, {}, 0, 0});
+  }
   std::vector<std::size_t> layer_at;  // by position
   for (std::size_t p = 0; p < order.order.size(); ++p) {
-    const auto [it, added] = known.emplace(names.name[p], out.layers.size());
-    if (added) out.layers.push_back({names.name[p], {}, 0, 0});
-    LayerGraph::Layer& layer = out.layers[it->second];
+    const std::size_t at = known.at(names.name[p]);
+    LayerGraph::Layer& layer = out.layers[at];
     const graph::InstructionId instruction = step.flow.node(order.order[p]).instruction;
     layer.instructions.push_back(std::string(module.instruction(instruction).name));
     if (module.instruction(instruction).opcode == graph::Opcode::kWhile &&
         step.flow.node(order.order[p]).opcode == graph::Opcode::kWhile) {
       layer.turns = std::max(layer.turns, graph::trip_count(module, instruction).value_or(0));
     }
-    layer_at.push_back(it->second);
+    layer_at.push_back(at);
   }
   const auto layer_of = [&](graph::NodeId node) {
     const std::int32_t position = order.position[static_cast<std::size_t>(node)];

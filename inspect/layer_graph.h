@@ -25,7 +25,7 @@ struct LayerGraph {
   };
   std::string model;
   bool training = false;
-  std::vector<Layer> layers;  // in the order in which they are first computed
+  std::vector<Layer> layers;  // in the order in which most of each is computed
   std::vector<Edge> edges;    // by from, then to
 };
 

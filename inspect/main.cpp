@@ -73,7 +73,9 @@ int inspect_main(int argc, char** argv) {
   table.add(&graph_file, "graph", "HLO: also draw its layers and the tensors between them (SVG)")
       .writes_file()
       .metavar("FILE");
-  table.add(&plan_file, "plan", "with --graph: draw the stages of this plan of automap-infer in").reads_file().metavar("PLAN");
+  table.add(&plan_file, "plan", "with --graph: draw the stages of this plan of automap-infer in")
+      .reads_file()
+      .metavar("PLAN");
   table.add_common(&json);
   if (!table.parse(argc, argv)) return 0;
   struct stat info = {};
