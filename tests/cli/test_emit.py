@@ -116,7 +116,7 @@ class Emit(ProgramTest):
         config = json.loads(text)
         self.assertEqual(config["train_batch_size"], 256)
         self.assertEqual(config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"] * 16, 256)
-        stages = ast.parse((self.folder / "deepspeed.out.stages.py").read_text())
+        stages = ast.parse((self.folder / "deepspeed_stages.py").read_text())
         lists = next(ast.literal_eval(node.value) for node in stages.body
                      if isinstance(node, ast.Assign) and node.targets[0].id == "STAGES")
         self.assertEqual([name for part in lists for name in part if "'" in name], [f"a\"'\\{i}" for i in range(12)])
@@ -207,7 +207,7 @@ class Emit(ProgramTest):
         self.assert_refused("partition", self.put("bad.json", json.dumps(bad)), "--to", "megatron", code=3)
         # The second file's place is taken: neither is written.
         path, _ = self.plan(GPT2, "config-c", 256, "deepspeed", "--stages", "2")
-        (self.folder / "two.stages.py").mkdir()
+        (self.folder / "two_stages.py").mkdir()
         done = run("automap-emit", path, "--to", "deepspeed", "-o", self.folder / "two")
         self.assertNotEqual(done.returncode, 0)
         self.assertFalse((self.folder / "two").exists())

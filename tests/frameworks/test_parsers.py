@@ -22,7 +22,7 @@ def golden(framework):
     """(name, {file suffix: text}, whole) of every plan that the framework can run."""
     for entry in (GOLDEN / f"{framework}.txt").read_text().split("=== ")[1:]:
         name, rest = entry.split("\n", 1)
-        files = dict(part.split("\n", 1) for part in re.split(r"(?m)^--- FILE", rest)[1:])
+        files = dict(part.split("\n", 1) for part in re.split(r"(?m)^--- FILE ?", rest)[1:])
         if files:
             yield name, files, rest
 
@@ -100,14 +100,14 @@ class Parsers(ProgramTest):
                 with self.assertRaises(AssertionError):
                     self.judge("deepspeed", self.folder / "ds.json", replicas + 1)
                 seen += 1
-                if ".stages.py" not in files:
+                if "stages" not in files:
                     continue
                 pipelines += 1
-                stages = self.put("stages.py", files[".stages.py"])
+                stages = self.put("stages.py", files["stages"])
                 width = wanted.get("tensor_parallel", {}).get("autotp_size", 1)
                 ranks = wanted["pipeline"]["stages"] * replicas * width
                 of_ranks = self.judge("deepspeed-stages", stages, ranks)
-                lists = re.findall(r"(?m)^    (\[.*\]),$", files[".stages.py"])
+                lists = re.findall(r"(?m)^    (\[.*\]),$", files["stages"])
                 self.assertEqual(of_ranks, [json.loads(lists[rank // (replicas * width)]) for rank in range(ranks)])
         self.assertGreaterEqual(seen, 6)
         self.assertGreaterEqual(pipelines, 3)
