@@ -33,12 +33,18 @@ def pipeline_module(layers, **options):
                            activation_checkpoint_interval=1 if RECOMPUTE else 0, **options)
 )";
 
-// "HOST2:2,3@HOST1:0,1": devices in the plan's order, as DeepSpeed takes them. Servers go by the hostfile's order
-// (launcher/runner.py, parse_resource_filter).
-std::string include_text(const FrameworkPlan& plan) {
+// DeepSpeed starts the devices of a server in ascending order, whatever --include says, and servers in the hostfile's
+// (launcher/runner.py, parse_resource_filter). Devices of one server are alike.
+std::vector<UsedServer> in_ascending_order(std::vector<UsedServer> servers) {
+  for (UsedServer& server : servers) std::sort(server.devices.begin(), server.devices.end());
+  return servers;
+}
+
+// "HOST2:2,3@HOST1:0,1".
+std::string include_text(const std::vector<UsedServer>& servers) {
   std::string text;
-  for (const UsedServer& server : plan.servers) {
-    const std::string host = plan.servers.size() == 1 ? "localhost" : "HOST" + std::to_string(server.number);
+  for (const UsedServer& server : servers) {
+    const std::string host = servers.size() == 1 ? "localhost" : "HOST" + std::to_string(server.number);
     text += (text.empty() ? "" : "@") + host + ":" + numbers_text(server.devices, ",");
   }
   return text;
@@ -115,13 +121,15 @@ Emitted emit_deepspeed(const FrameworkPlan& plan, const std::string& layers) {
   out.launch = {"deepspeed"};
   const std::vector<int> servers = used_of_servers(plan);
   // --include names servers and devices, and excludes the options that count them.
-  const bool include = !device_texts(plan).empty();
+  const std::vector<UsedServer> ascending = in_ascending_order(plan.servers);
+  const bool include = std::any_of(ascending.begin(), ascending.end(),
+                                   [](const UsedServer& server) { return !are_first(server.devices); });
   if (servers.empty()) {
     out.missing.push_back("the servers are not known: start " + std::to_string(plan.devices()) + " processes");
   } else if (include && servers.size() == 1) {
-    out.launch.insert(out.launch.end(), {"--include", include_text(plan)});
+    out.launch.insert(out.launch.end(), {"--include", include_text(ascending)});
   } else if (include) {
-    out.missing.push_back("--include " + include_text(plan) + " of deepspeed, with the names of the servers");
+    out.missing.push_back("--include " + include_text(ascending) + " of deepspeed, with the names of the servers");
   } else {
     out.launch.insert(out.launch.end(), {"--num_nodes", std::to_string(servers.size())});
     const bool alike = std::all_of(servers.begin(), servers.end(), [&](int used) { return used == servers.front(); });

@@ -1,7 +1,9 @@
 // A Python file for JAX: the mesh of a pipeline plan, and PartitionSpecs of variables, optimizer state, batches and
 // what lies between layers.
 #include <algorithm>
+#include <cctype>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "common/base/json.h"
@@ -33,7 +35,8 @@ _SPLIT = {_plain(name): dim for name, dim in SPLIT.items()}
 
 
 def spec(name, shape, shard=ZERO == 3, stacked=False, unknown="error"):
-    """Of the variable `name`; `stacked`: its first dimension counts the layers of the stack, which stages share out."""
+    """Of the variable `name`; `stacked`: its first dimension counts the layers of the stack, which stages share out. Of layers
+    that stand apart in the module it is the name of one layer's."""
     if unknown != "whole":
         _known([_plain(name)])
     axes = [None] * len(shape)
@@ -41,9 +44,10 @@ def spec(name, shape, shard=ZERO == 3, stacked=False, unknown="error"):
     if stacked:
         axes[0] = "stage"
     if dim >= 0:
-        if dim + stacked >= len(shape):
-            raise ValueError(f"{name} has shape {tuple(shape)}, and the plan splits dimension {dim + stacked} of it")
-        axes[dim + stacked] = "model"
+        dim += stacked and LAYERS_APART
+        if dim >= len(shape):
+            raise ValueError(f"{name} has shape {tuple(shape)}, and the plan splits dimension {dim} of it")
+        axes[dim] = "model"
     if shard and MESH["data"] > 1:
         for free, size in enumerate(shape):
             if axes[free] is None and size % MESH["data"] == 0:
@@ -117,6 +121,23 @@ std::vector<int> device_places(const FrameworkPlan& plan) {
   return places;
 }
 
+// Whether variables differ in the number of their layer alone: some name with another number in its place is there for
+// each of the layers.
+bool layers_apart(const FrameworkPlan& plan, int layers) {
+  std::map<std::pair<std::string, std::string>, std::set<std::string>> numbers;  // by what stands around it
+  for (const auto& [name, dim] : plan.split) {
+    for (std::size_t i = 0; i < name.size();) {
+      std::size_t end = i;
+      while (end < name.size() && std::isdigit(static_cast<unsigned char>(name[end])) != 0) ++end;
+      if (end > i) numbers[{name.substr(0, i), name.substr(end)}].insert(name.substr(i, end - i));
+      i = std::max(end, i + 1);
+    }
+  }
+  return layers > 1 && std::any_of(numbers.begin(), numbers.end(), [&](const auto& of) {
+           return of.second.size() >= static_cast<std::size_t>(layers);
+         });
+}
+
 }  // namespace
 
 Emitted emit_jax_mesh(const FrameworkPlan& plan) {
@@ -148,6 +169,8 @@ Emitted emit_jax_mesh(const FrameworkPlan& plan) {
           "\nSEQUENCE_PARALLEL = " + (plan.sequence_parallel ? "True" : "False") + "\n";
   text += number("LAYERS_PER_STAGE", plan.stages > 1 ? stack.counts.front() : 0) +
           "  # of the stack; 0: one stage has them all\n";
+  text += std::string("LAYERS_APART = ") + (layers_apart(plan, stack.layers) ? "True" : "False") +
+          "  # each has variables of its own in the module; False: they are stacked there already\n";
   text +=
       "# The variables, and the dimension along which the devices of a replica hold them in parts; -1: whole.\nSPLIT = "
       "{";
@@ -176,7 +199,7 @@ Emitted emit_jax_mesh(const FrameworkPlan& plan) {
     out.missing.push_back("its servers are " + numbers_text(servers) + " of the cluster, in this order");
   }
   if (plan.servers.empty()) {
-    for (const std::string& text : server_texts(plan)) out.missing.push_back(text);
+    for (const std::string& said : server_texts(plan)) out.missing.push_back(said);
   }
   out.missing.push_back("train.py, which uses the specs of the file: automap emit writes it");
   return out;

@@ -1,4 +1,4 @@
-// MaxText's keys (configs/base.yml of 2025).
+// MaxText's keys (configs/base.yml of 0.2).
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -121,15 +121,16 @@ Emitted emit_maxtext(const FrameworkPlan& plan) {
   if (!devices.empty() && alike) {
     out.launch = {"env", "CUDA_VISIBLE_DEVICES=" + numbers_text(plan.servers.front().devices, ",")};
   }
-  out.launch.insert(out.launch.end(), {"python3", "-m", "MaxText.train"});
-  out.arguments.insert(out.arguments.begin(), "src/MaxText/configs/base.yml");
+  out.launch.insert(out.launch.end(), {"python3", "-m", "maxtext.trainers.pre_train.train"});
+  out.arguments.insert(out.arguments.begin(), "src/maxtext/configs/base.yml");
   out.with_file = "FILE";
   if (plan.servers.empty()) out.missing.push_back("the servers are not known: all axes are inside one (ici)");
   for (const std::string& text : server_texts(plan)) out.missing.push_back(text);
   if (!alike) out.missing.insert(out.missing.end(), devices.begin(), devices.end());
   out.missing.push_back(
       "one process" + (plan.servers.empty() ? "" : " of " + std::to_string(plan.servers.front().devices.size()) + " devices") +
-      " for each server, and the keys of the model and the data (run_name, model_name, hardware, ...)");
+      " for each server, and the keys of the model and the data (run_name, model_name, hardware, ...); a file's name ends "
+      "in .yml");
   return out;
 }
 

@@ -446,6 +446,7 @@ ReadWords read_torchtitan(const WordMap& words) {
   }
   ReadWords out;
   out.framework = "torchtitan";
+  out.overlap = true;
   out.layout = layout_text(layout);
   out.batch = words.number("training.global_batch_size", local * layout.dp);
   out.ignored = words.unread();
@@ -503,6 +504,11 @@ ReadWords read_deepspeed(std::string_view text) {
   out.framework = "deepspeed";
   out.layout = layout_text(layout);
   out.batch = batch;
+  // A pipeline's are summed behind the backward pass, whatever it says.
+  if (layout.pp == 1 && config.has("zero_optimization")) {
+    const JsonObject zero(config.at("zero_optimization"), config.where("zero_optimization"));
+    if (zero.has("overlap_comm")) out.overlap = zero.flag("overlap_comm");
+  }
   return out;
 }
 
@@ -559,6 +565,7 @@ ReadWords read_torch(std::string_view text) {
   }
   ReadWords out;
   out.framework = "torch";
+  out.overlap = true;
   out.layout = layout_text(layout);
   out.batch = layout.dp * layout.samples * words.number("MICRO_BATCHES", 1);
   return out;

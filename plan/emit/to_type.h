@@ -55,6 +55,10 @@ Emitted emit_deepspeed(const FrameworkPlan& plan, const std::string& layers);
 Emitted emit_torch(const FrameworkPlan& plan, const std::string& layers);
 Emitted emit_jax_mesh(const FrameworkPlan& plan);
 
+// Of a plan whose gradients are summed behind the backward pass, for what cannot be told to.
+constexpr const char* kSumsBeside =
+    "a plan for --gradient-sync overlap: gradients are summed beside the backward pass here";
+
 // "torchrun --nnodes 2 --nproc-per-node 8", and what is missing where there are several, or they are not known.
 std::vector<std::string> torchrun_words(const FrameworkPlan& plan, std::vector<std::string>* missing);
 

@@ -217,7 +217,7 @@ class Emit(ProgramTest):
         # Of a module that JAX made, in MaxText's words, as far as it can run the plan.
         plain = ("automap-infer", GPT2, "--cluster", "h100-2x8", "--batch", "256", "--explore", "off")
         report = run(*plain, "--stages", "1", "--zero", "3").stdout
-        self.assertIn("\nTo type for maxtext\n  python3 -m MaxText.train src/MaxText/configs/base.yml dcn_data_parallelism=", report)
+        self.assertIn("\nTo type for maxtext\n  python3 -m maxtext.trainers.pre_train.train src/maxtext/configs/base.yml dcn_data_parallelism=", report)
         report = run(*plain, "--stages", "2", "--schedule", "1f1b").stdout
         self.assertTrue(report.rstrip().split("\n")[-1].startswith("To type      nothing: maxtext cannot run "), report)
         out = self.folder / "a plan.json"
@@ -231,7 +231,7 @@ class Emit(ProgramTest):
                                             f"  a file, other frameworks: {last} --to megatron -o FILE\n"), report)
         # What it says to type is typed in a shell.
         for framework, typed in (("megatron", 'pretrain_gpt.py $(cat it.args)'), ("deepspeed", "--deepspeed_config it.args"),
-                                 ("torchtitan", "-m torchtitan.train --job.config_file it.args"), ("maxtext", "-m MaxText.train it.args")):
+                                 ("torchtitan", "-m torchtitan.train --job.config_file it.args"), ("maxtext", "-m maxtext.trainers.pre_train.train it.args")):
             path, _ = self.plan(GPT2, "h100-2x8", 256, framework, "--stages", "1")
             done = subprocess.run([BIN / "automap-emit", path, "--to", framework, "-o", "it.args"], cwd=self.folder, capture_output=True, text=True)
             self.assertIn(typed + "\n", done.stderr)

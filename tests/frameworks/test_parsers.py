@@ -2,6 +2,7 @@
 them; torch is not among them, so that nothing is run)."""
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -111,6 +112,48 @@ class Parsers(ProgramTest):
                 self.assertEqual(of_ranks, [json.loads(lists[rank // (replicas * width)]) for rank in range(ranks)])
         self.assertGreaterEqual(seen, 6)
         self.assertGreaterEqual(pipelines, 3)
+
+    def test_deepspeeds_include(self):
+        seen = 0
+        for name, _, whole in golden("deepspeed"):
+            include = re.search(r"--include (\S+)", whole)
+            slots = re.search(r"(?m)^and: a hostfile .*slots=(.*)$", whole)
+            if not include:
+                continue
+            with self.subTest(name):
+                wanted = [one.split(":") for one in include[1].split("@")]
+                has = slots[1].split(", ") if slots else ["8"]
+                hosts = ",".join(f"{host}={slots}" for (host, _), slots in zip(wanted, has, strict=True))
+                chosen = self.judge("deepspeed-include", hosts, include[1])
+                self.assertEqual(chosen, [[host, [int(one) for one in devices.split(",")]] for host, devices in wanted])
+                seen += 1
+        self.assertGreaterEqual(seen, 2)
+        # The order of servers is the hostfile's, that of devices is their own: what is emitted has both so.
+        self.assertEqual(self.judge("deepspeed-include", "a=4,b=4", "b:3,2@a:1"), [["a", [1]], ["b", [2, 3]]])
+
+    def test_maxtexts_configuration(self):
+        seen = pipelines = 0
+        for name, files, _ in golden("maxtext"):
+            with self.subTest(name):
+                self.judge_maxtext(files[""])
+                seen += 1
+                pipelines += "num_pipeline_microbatches" in files[""]
+        self.assertGreaterEqual(seen, 8)
+        self.assertGreaterEqual(pipelines, 2)
+        with self.assertRaises(AssertionError):
+            self.judge("maxtext", self.put("bad.yml", 'base_config: "base.yml"\nici_fsdp_paralelism: 8\n'), 8, 8)
+
+    def judge_maxtext(self, text):
+        """Its class takes the keys as they are, and has the batch that they mean."""
+        keys = dict(line.split(": ") for line in text.strip().split("\n"))
+        devices = math.prod(int(value) for key, value in keys.items() if key.endswith("_parallelism"))
+        stages = int(keys["ici_pipeline_parallelism"]) * int(keys["dcn_pipeline_parallelism"])
+        layers = stages * int(keys.get("num_layers_per_pipeline_stage", 1))
+        found = self.judge("maxtext", self.put("plan.yml", text), devices, layers)
+        for key, value in found["config"].items():
+            self.assertEqual(str(value), keys[key].strip('"'), key)
+        at_once = float(keys["per_device_batch_size"]) * devices
+        self.assertEqual((found["micro"], found["batch"]), (at_once, at_once * int(keys.get("gradient_accumulation_steps", 1))))
 
     def test_plans_of_a_fixture(self):
         for framework, batch, *options in (("megatron", 256, "--stages", "4"), ("torchtitan", 256, "--stages", "2"),

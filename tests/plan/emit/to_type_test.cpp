@@ -130,6 +130,10 @@ std::vector<NamedPlan> plans() {
   plan->replicas = 4, plan->samples = 1, plan->micro_batches = 4, plan->servers = having({8, 8, 8});
   plan->chosen_devices = {12, 13, 14, 15, 20, 21, 22, 23}, plan->zero = 3, plan->schedule = Schedule::kGpipe;
 
+  plan = &add("1F1B on the second half of a server, backwards", gpt({6, 6}));
+  plan->replicas = 2, plan->samples = 1, plan->micro_batches = 4, plan->servers = having({8});
+  plan->chosen_devices = {7, 6, 5, 4}, plan->zero = 1;
+
   plan = &add("7B: uneven 1F1B of 32 layers on 4 servers", llama({9, 8, 8, 7}));
   plan->replicas = 8, plan->samples = 1, plan->micro_batches = 32, plan->servers = having({8, 8, 8, 8});
   plan->zero = 1;
@@ -149,6 +153,18 @@ std::vector<NamedPlan> plans() {
   plan->replicas = 4, plan->width = 8, plan->samples = 2, plan->micro_batches = 16, plan->zero = 3;
   plan->sequence_parallel = true, plan->recompute = {true}, plan->servers = having({8, 8, 8, 8}), plan->overlap = false;
   plan->split = {{"params['layers']['wq']", 2}, {"params['norm']['scale']", -1}};
+
+  plan = &add("GPipe in even stages, replicas of 2 devices, of a stack whose variables are stacked", llama({2, 2}));
+  plan->width = 2, plan->samples = 1, plan->micro_batches = 4, plan->servers = having({4});
+  plan->schedule = Schedule::kGpipe;
+  plan->split = {{"params['layers']['n1']", -1}, {"params['layers']['n2']", -1}, {"params['layers']['wq']", 2}};
+
+  plan = &add("GPipe in even stages, replicas of 2 devices, of layers that stand apart", llama({2, 2}));
+  plan->width = 2, plan->samples = 1, plan->micro_batches = 4, plan->servers = having({4});
+  plan->schedule = Schedule::kGpipe;
+  for (const char* layer : {"0", "1", "2", "3"}) {
+    plan->split.emplace_back("params['layers'][" + std::string(layer) + "]['wq']", 1);
+  }
 
   plan = &add("names that mean something to shells, TOML, JSON and Python",
               stacked({2, 2}, "blocks", {"it's; rm -rf $HOME", "a\"b\\c\n"}, {"head"}));
