@@ -122,20 +122,21 @@ std::vector<int> device_places(const FrameworkPlan& plan) {
 }
 
 // Whether variables differ in the number of their layer alone: some name with another number in its place is there for
-// each of the layers.
+// each of the layers. `layers`: 0: not known; then it is a number that stands alone ("h/0"), not one as in "w1".
 bool layers_apart(const FrameworkPlan& plan, int layers) {
   std::map<std::pair<std::string, std::string>, std::set<std::string>> numbers;  // by what stands around it
   for (const auto& [name, dim] : plan.split) {
     for (std::size_t i = 0; i < name.size();) {
       std::size_t end = i;
       while (end < name.size() && std::isdigit(static_cast<unsigned char>(name[end])) != 0) ++end;
-      if (end > i) numbers[{name.substr(0, i), name.substr(end)}].insert(name.substr(i, end - i));
+      const bool alone = i == 0 || std::isalpha(static_cast<unsigned char>(name[i - 1])) == 0;
+      if (end > i && (alone || layers > 0)) numbers[{name.substr(0, i), name.substr(end)}].insert(name.substr(i, end - i));
       i = std::max(end, i + 1);
     }
   }
-  return layers > 1 && std::any_of(numbers.begin(), numbers.end(), [&](const auto& of) {
-           return of.second.size() >= static_cast<std::size_t>(layers);
-         });
+  return std::any_of(numbers.begin(), numbers.end(), [&](const auto& of) {
+    return of.second.size() >= static_cast<std::size_t>(std::max(layers, 2));
+  });
 }
 
 }  // namespace

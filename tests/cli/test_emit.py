@@ -292,8 +292,19 @@ on = plan.mesh()
 assert [device.id for device in on.devices.flat] == [7, 6, 4, 5], on.devices
 assert dict(on.shape) == {"stage": 1, "data": 2, "model": 2}, on.shape
 tree = {"h": [{"attn": {"c_attn": {"kernel": jnp.ones((768, 2304)), "bias": jnp.ones((2304,))}}}], "odd": jnp.ones((3, 5))}
-specs = plan.specs(tree)
+try:
+    plan.specs(tree)
+    raise SystemExit("a variable that the plan does not know is left whole")
+except ValueError as error:
+    assert "does not know params/odd; it knows params/h/0/attn/c_attn/bias" in str(error), error
+specs = plan.specs(tree, unknown="whole")
 assert specs["odd"] == P(None, None), specs
+assert plan.spec("odd", (4, 8), unknown="whole") == P("data", None)
+try:
+    plan.spec(next(name for name, dim in SPLIT.items() if dim == 1), (4,))
+    raise SystemExit("a dimension that is not there is split")
+except ValueError as error:
+    assert "(4,)" in str(error), error
 for name, dim in SPLIT.items():
     shape, other = (4, 8), 1 - dim
     assert plan.spec(name, shape)[dim] == "model" and plan.spec(name, shape)[other] == "data", name

@@ -1,22 +1,13 @@
-"""What automap-emit writes, judged by the frameworks' own parsers and configuration classes (scripts/frameworks_python.sh fetches
-them; torch is not among them, so that nothing is run)."""
+"""The golden files of automap-emit, judged by the frameworks' own parsers and configuration classes."""
 
 import json
-import math
-import os
 import re
-import subprocess
-import sys
 import unittest
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "cli"))
-from programs import FIXTURES, SOURCE, ProgramTest, run  # noqa: E402
+from judging import NO_FRAMEWORKS, PYTHON, JudgedTest
+from programs import SOURCE
 
-PYTHON = os.environ.get("AUTOMAP_FRAMEWORKS_PYTHON")
-NO_FRAMEWORKS = "no parsers of frameworks; AUTOMAP_FRAMEWORKS_PYTHON=$(scripts/frameworks_python.sh) fetches them"
 GOLDEN = SOURCE / "tests" / "data" / "emit"
-GPT2 = FIXTURES / "gpt2.hlo.gz"
 
 
 def golden(framework):
@@ -29,14 +20,7 @@ def golden(framework):
 
 
 @unittest.skipUnless(PYTHON, NO_FRAMEWORKS)
-class Parsers(ProgramTest):
-    def judge(self, *arguments):
-        folder = Path(PYTHON).parent.parent / "frameworks"
-        judge = Path(__file__).resolve().parent / "judge.py"
-        done = subprocess.run([PYTHON, "-B", str(judge), str(folder), *map(str, arguments)], capture_output=True, text=True)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return json.loads(done.stdout.strip().split("\n")[-1])
-
+class Parsers(JudgedTest):
     def test_megatrons_layouts(self):
         seen = 0
         for name, files, _ in golden("megatron"):
@@ -105,7 +89,7 @@ class Parsers(ProgramTest):
                     continue
                 pipelines += 1
                 stages = self.put("stages.py", files["stages"])
-                width = wanted.get("tensor_parallel", {}).get("autotp_size", 1)
+                width = int(re.search(r"(?m)^WIDTH = (\d+)", files["stages"])[1])
                 ranks = wanted["pipeline"]["stages"] * replicas * width
                 of_ranks = self.judge("deepspeed-stages", stages, ranks)
                 lists = re.findall(r"(?m)^    (\[.*\]),$", files["stages"])
@@ -142,40 +126,6 @@ class Parsers(ProgramTest):
         self.assertGreaterEqual(pipelines, 2)
         with self.assertRaises(AssertionError):
             self.judge("maxtext", self.put("bad.yml", 'base_config: "base.yml"\nici_fsdp_paralelism: 8\n'), 8, 8)
-
-    def judge_maxtext(self, text):
-        """Its class takes the keys as they are, and has the batch that they mean."""
-        keys = dict(line.split(": ") for line in text.strip().split("\n"))
-        devices = math.prod(int(value) for key, value in keys.items() if key.endswith("_parallelism"))
-        stages = int(keys["ici_pipeline_parallelism"]) * int(keys["dcn_pipeline_parallelism"])
-        layers = stages * int(keys.get("num_layers_per_pipeline_stage", 1))
-        found = self.judge("maxtext", self.put("plan.yml", text), devices, layers)
-        for key, value in found["config"].items():
-            self.assertEqual(str(value), keys[key].strip('"'), key)
-        at_once = float(keys["per_device_batch_size"]) * devices
-        self.assertEqual((found["micro"], found["batch"]), (at_once, at_once * int(keys.get("gradient_accumulation_steps", 1))))
-
-    def test_plans_of_a_fixture(self):
-        for framework, batch, *options in (("megatron", 256, "--stages", "4"), ("torchtitan", 256, "--stages", "2"),
-                                           ("deepspeed", 256, "--stages", "2")):
-            with self.subTest(framework):
-                path, out = self.folder / "plan.json", self.folder / "out"
-                done = run("automap-infer", GPT2, "--cluster", "config-c", "--batch", batch, "--for", framework, "--explore", "off",
-                           *options, "-o", path, "-q")
-                self.assertEqual(done.returncode, 0, done.stderr)
-                self.assertEqual(run("automap-emit", path, "--to", framework, "-o", out).returncode, 0)
-                plan = json.loads(path.read_text())
-                counts = plan["layer_split"]["layers_per_stage"]["h"]
-                if framework == "megatron":
-                    words = out.read_text().split()
-                    layout = words[words.index("--pipeline-model-parallel-layout") + 1]
-                    self.assertEqual(self.judge("megatron", layout, len(counts), 12), counts)
-                elif framework == "torchtitan":
-                    parts = self.judge("torchtitan", out)["parallelism"]["module_fqns_per_model_part"]
-                    self.assertEqual([sum("layers." in name for name in part) for part in parts], counts)
-                else:
-                    self.assertEqual(self.judge("deepspeed", out, plan["groups"][0]["replicas"])["batch"], 256)
-
 
 if __name__ == "__main__":
     unittest.main()
