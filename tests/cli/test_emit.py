@@ -11,6 +11,7 @@ from programs import BIN, FIXTURES, NO_JAX, ProgramTest, python_with_jax, run
 
 GPT2 = FIXTURES / "gpt2.hlo.gz"
 T5 = FIXTURES / "t5_6_6.hlo.gz"
+LLAMA = FIXTURES / "llama_8b.hlo.gz"
 SCAN = FIXTURES / "transformer_scan.hlo.gz"
 FRAMEWORKS = ["jax", "maxtext", "torch", "torchtitan", "megatron", "deepspeed"]
 JAX = python_with_jax()
@@ -46,6 +47,8 @@ class Emit(ProgramTest):
                  (GPT2, "h100-2x8", 256, "torchtitan", "--stages", "2"), (GPT2, "h100-2x8", 256, "torchtitan"),
                  (GPT2, "h100-2x8", 256, "maxtext"), (SCAN, "a100-2x8", 64, "maxtext", "--stages", "2"),
                  (GPT2, "h100-2x8", 256, "deepspeed", "--stages", "1", "--zero", "3"),
+                 (GPT2, "a100-2x8", 64, "torch", "--stages", "2"), (SCAN, "a100-2x8", 64, "jax", "--stages", "2"),
+                 (LLAMA, "a100-2x8", 256, "deepspeed", "--gradient-sync", "after"),
                  (GPT2, "h100-2x8", 256, "deepspeed", "--stages", "2")]
         for model, cluster, batch, framework, *options in cases:
             with self.subTest(framework=framework, options=options):

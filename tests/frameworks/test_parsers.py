@@ -127,5 +127,6 @@ class Parsers(JudgedTest):
         with self.assertRaises(AssertionError):
             self.judge("maxtext", self.put("bad.yml", 'base_config: "base.yml"\nici_fsdp_paralelism: 8\n'), 8, 8)
 
+
 if __name__ == "__main__":
     unittest.main()

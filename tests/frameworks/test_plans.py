@@ -53,7 +53,7 @@ class Plans(JudgedTest):
     def judge_files(self, framework, files, plan):
         """By the framework, or, where it has no parser of such files, by Python."""
         text = files["main"]
-        groups, counts = plan["groups"], plan.get("layer_split", {}).get("layers_per_stage", {})
+        groups, counts = plan["groups"], (plan.get("layer_split") or {}).get("layers_per_stage", {})
         if framework == "megatron":
             words = text.split()
             known = set(self.judge("megatron-fields"))
