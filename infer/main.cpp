@@ -1,7 +1,9 @@
 // automap-infer: a pipeline plan for a model on a cluster. Parses, calls, prints.
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +20,7 @@
 #include "common/machine/cluster.h"
 #include "common/pipeline/plan_json.h"
 #include "infer/document.h"
+#include "infer/explain.h"
 #include "infer/input.h"
 #include "infer/nearest_plan.h"
 #include "infer/no_plan.h"
@@ -27,6 +30,9 @@
 #include "infer/report.h"
 #include "infer/summary.h"
 #include "infer/sweep_report.h"
+#include "infer/vary.h"
+#include "infer/vary_chart.h"
+#include "infer/vary_report.h"
 #include "plan/emit/read_words.h"
 #include "plan/emit/to_type.h"
 #include "plan/planners/answer.h"
@@ -126,6 +132,9 @@ void read_policy(Call& call) {
 void read_model(Call& call) {
   call.options.input.sha256 = call.documented() || call.given;
   call.input = read_input(call.options.input, call.cluster);
+}
+
+void ask(Call& call) {
   if (call.given) {
     check_model(*call.given, call.input);
     const std::vector<std::string> others = check_partitions(*call.given, call.input.profile);
@@ -148,6 +157,7 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
   report.expected_error = planners::expected_errors(call.input.profile, call.cluster).compute;
   report.kinds_asked = options.explore == "on";
   report.details = options.details;
+  report.width = report_width();
   report.batch_given = options.batch != "auto" || call.given.has_value() ||
                        (options.micro_batch != "auto" && options.micro_batches != "auto");
   report.cluster_devices = call.cluster.num_devices();
@@ -166,6 +176,9 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
     // That is all that is printed.
   } else if (options.json) {
     print_exact(to_json_text(document));
+  } else if (!options.explain.empty()) {
+    report.width = report.width == 0 ? kSummaryWidth : std::min(report.width, kSummaryWidth);
+    print(explained_text(check_explained(options.explain), document, placed.problem(), report));
   } else {
     const std::string to_type =
         document.to_type
@@ -321,11 +334,9 @@ int run_search(Call& call) {
   return StopToken::stop_requested() ? kExitStoppedEarly : 0;
 }
 
-int infer_main(int argc, char** argv) {
-  Call call;
+// What the options ask for, before anything is read.
+void take_options(Call& call) {
   InferOptions& options = call.options;
-  declare_options(call.table, options);
-  if (!call.table.parse(argc, argv)) return 0;
   call.request = make_request(options);
   limit_kinds(call.table, &options, &call.request);
   take_framework_words(call);
@@ -333,6 +344,116 @@ int infer_main(int argc, char** argv) {
   check_mode(call.table, options);
   ask_for_beside(call.table, &options);
   check_online(call.table, options);
+}
+
+// One row of --vary: the question of its value, asked as a call of its own would ask it. Nothing: a signal came.
+std::optional<VariedRow> ask_value(int argc, char** argv, const Varied& varied, const std::string& value,
+                                   std::optional<PlanInput>* known) {
+  VariedRow row;
+  row.value = value;
+  try {
+    Call call;
+    declare_options(call.table, call.options);
+    call.table.parse(argc, argv);
+    if (varied.option()) call.table.set_unless_given(varied.name, value, "--vary");
+    call.options.vary.clear();
+    call.options.compare_clusters.clear();
+    call.options.csv.clear();
+    call.options.chart.clear();
+    if (varied.cluster()) call.options.cluster = value;
+    take_options(call);
+    read_machines(call);
+    if (!varied.option() && !varied.cluster()) {
+      call.cluster = with_figure(std::move(call.cluster), varied.name, std::strtod(value.c_str(), nullptr));
+    }
+    read_policy(call);
+    // Another cluster has other widths and devices, for which the model is profiled again.
+    if (*known && varied.option()) {
+      call.input = **known;
+    } else {
+      read_model(call);
+      *known = call.input;
+    }
+    ask(call);
+    const planners::Answer answer = find_answer(call);
+    if (StopToken::stop_requested()) return std::nullopt;
+    if (!answer.one_width.found()) fail_without_plan(call.question, answer.notes, call.options.limit != "all");
+    row.plan = document_of(call.question, answer, call.input, call.options.input.device, narrowing_options(call.table));
+    if (call.options.json) {
+      tell_framework(call, answer.plan().placed, *row.plan);
+      if (!StopToken::stop_requested()) tell_nearest(call, *row.plan);
+      add_provenance(*row.plan, call.table, call.input, call.cluster);
+    }
+  } catch (const Error& e) {
+    if (e.kind() == ErrorKind::kStopped) return std::nullopt;
+    if (e.kind() != ErrorKind::kInfeasible && e.kind() != ErrorKind::kUsage) throw;
+    row.why = e.what() + (e.hint().empty() ? std::string() : "; " + e.hint());
+  }
+  return row;
+}
+
+// Every value of --vary or --compare-clusters; the program's exit code.
+int run_varied(const Call& call, int argc, char** argv) {
+  const Varied varied = check_varied(call.table, call.options);
+  OutputSet outputs;
+  AtomicFile* const csv = call.options.csv.empty() ? nullptr : &outputs.add(call.options.csv);
+  AtomicFile* const chart = call.options.chart.empty() ? nullptr : &outputs.add(call.options.chart);
+  VariedRows rows;
+  rows.name = varied.name;
+  rows.clusters = varied.cluster();
+  rows.asked = varied.values.size();
+  // What is no cluster is no row.
+  if (varied.cluster()) {
+    for (const std::string& name : varied.values) machine::load_cluster(name);
+  } else {
+    rows.cluster = machine::load_cluster(call.options.cluster).name;
+  }
+  const StopToken stop;
+  std::optional<PlanInput> known;
+  for (const std::string& value : varied.values) {
+    std::optional<VariedRow> row = ask_value(argc, argv, varied, value, &known);
+    if (!row) break;
+    if (known) rows.model = known->profile.model;
+    rows.rows.push_back(std::move(*row));
+    if (StopToken::stop_requested()) break;
+  }
+  if (rows.rows.empty()) throw Error(ErrorKind::kStopped, "stopped by a signal before the first value had a plan");
+  if (csv) csv->write(vary_csv(rows));
+  if (chart) chart->write(vary_chart(rows));
+  outputs.prepare();
+  std::set<std::string> warned;
+  for (const VariedRow& row : rows.rows) {
+    if (!row.plan) continue;
+    for (const std::string& warning : row.plan->warnings) {
+      if (warned.insert(warning).second) log_warning(row.value + ": " + warning);
+    }
+  }
+  if (call.options.csv != "-" && call.options.chart != "-") {
+    if (call.options.json) {
+      print_exact(vary_json(rows));
+    } else {
+      print(vary_text(rows, summary_width()));
+    }
+  }
+  outputs.commit();
+  if (StopToken::stop_requested()) return kExitStoppedEarly;
+  const bool any =
+      std::any_of(rows.rows.begin(), rows.rows.end(), [](const VariedRow& row) { return row.plan.has_value(); });
+  return any ? 0 : exit_code(ErrorKind::kInfeasible);
+}
+
+int infer_main(int argc, char** argv) {
+  Call call;
+  InferOptions& options = call.options;
+  declare_options(call.table, options);
+  if (!call.table.parse(argc, argv)) return 0;
+  take_options(call);
+  if (!options.vary.empty() || !options.compare_clusters.empty()) return run_varied(call, argc, argv);
+  const std::vector<std::string> explained = check_explained(options.explain);
+  const bool searches = options.plan.empty() && options.layout.empty();
+  if (std::find(explained.begin(), explained.end(), "sensitivity") != explained.end() && searches) {
+    options.sensitivity = true;
+  }
   // Before the input is read, so that a wrong plan is refused at once.
   read_plan_or_layout(call);
   // What cannot be written is refused before the work.
@@ -342,6 +463,7 @@ int infer_main(int argc, char** argv) {
   // Before the input is read, so that a wrong policy is refused at once.
   read_policy(call);
   read_model(call);
+  ask(call);
   if (options.sweep) return run_sweep(call);
   return call.given || call.layout ? run_score(call) : run_search(call);
 }

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/text_table.h"
 #include "common/base/work.h"

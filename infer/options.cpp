@@ -11,7 +11,9 @@
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "common/machine/cluster.h"
+#include "infer/explain.h"
 #include "infer/pictures.h"
+#include "infer/vary.h"
 #include "profile/fused_chains.h"
 
 namespace automap::infer {
@@ -117,7 +119,7 @@ void declare_step(OptionTable& table, InferOptions& o) {
   table.add(&o.cluster, "cluster", "a preset (" + join(machine::cluster_preset_names()) + ") or a JSON file")
       .reads_file()
       .metavar("CLUSTER")
-      .required();
+      .shown_default("none: it must be given");
   table.add(&o.batch, "batch", "samples per step; auto: 16 times the module's own batch, up to 256")
       .no_file()
       .metavar("auto|B");
@@ -220,6 +222,21 @@ void declare_given(OptionTable& table, InferOptions& o) {
       .no_file()
       .metavar("LAYOUT");
   table.add_flag(&o.sweep, "sweep", "list every uniform layout, the best first");
+  table.group("Several questions in a row");
+  table
+      .add(&o.vary, "vary",
+           "plan again with each of these values, all else as it is, and compare the plans: 8..64 is 8,16,32,64. NAME "
+           "is an option (" +
+               join(varied_options()) + ") or a figure of the cluster (" + join(varied_figures()) + ")")
+      .no_file()
+      .metavar("NAME=V,V,...");
+  table.add(&o.compare_clusters, "compare-clusters", "plan on each of these clusters, presets or files, commas between")
+      .no_file()
+      .metavar("CLUSTER,CLUSTER,...");
+  table.add(&o.csv, "csv", "of --vary and --compare-clusters: also write the rows as CSV")
+      .writes_file()
+      .metavar("FILE");
+  table.add(&o.chart, "chart", "of --vary and --compare-clusters: also draw them (SVG)").writes_file().metavar("FILE");
 }
 
 void declare_search(OptionTable& table, InferOptions& o) {
@@ -306,6 +323,9 @@ void declare_output(OptionTable& table, InferOptions& o) {
   table.group("Output");
   table.add_flag(&o.details, "details",
                  "also print stages, memory, what is proven, and all that was compared; else fifteen lines");
+  table.add(&o.explain, "explain", "instead, one part of that in plain sentences, commas between: " + explained_words())
+      .no_file()
+      .metavar("WORD[,WORD...]");
   table.add(&o.output, "output", "also write the plan (automap.plan/3 JSON) to FILE")
       .writes_file()
       .shorthand('o')
@@ -351,10 +371,31 @@ void check_mode(const OptionTable& table, const InferOptions& o) {
                 "--max-stages is for --stages auto: drop one of them");
   }
   check_pictures(o);
+  check_explained(o.explain);
+  if (o.json && !o.explain.empty()) {
+    throw Error(ErrorKind::kUsage, "--json prints all of the answer: --explain would change nothing",
+                "drop one of them");
+  }
+  const bool varies = !o.vary.empty() || !o.compare_clusters.empty();
+  for (const auto& [name, file] : {std::pair("csv", &o.csv), std::pair("chart", &o.chart)}) {
+    if (varies || file->empty()) continue;
+    throw Error(ErrorKind::kUsage, std::string("--") + name + " is of --vary and --compare-clusters",
+                "add one of them, or drop --" + std::string(name));
+  }
+  if (varies) check_varied(table, o);
+  if (o.cluster.empty() && o.compare_clusters.empty()) {
+    throw Error(ErrorKind::kUsage,
+                "missing --cluster: a preset (" + join(machine::cluster_preset_names()) + ") or a JSON file",
+                "usage: automap-infer INPUT --cluster CLUSTER [options]");
+  }
   const int given = (o.plan.empty() ? 0 : 1) + (o.layout.empty() ? 0 : 1) + (o.sweep ? 1 : 0);
   if (given > 1) throw Error(ErrorKind::kUsage, "--plan, --layout and --sweep exclude one another");
   if (given == 0) return;
   const std::string mode = !o.plan.empty() ? "--plan" : !o.layout.empty() ? "--layout" : "--sweep";
+  if (o.sweep && !o.explain.empty()) {
+    throw Error(ErrorKind::kUsage, "--sweep lists layouts: --explain is of one answer",
+                "give --layout with the one to explain");
+  }
   if (o.sweep && !o.output.empty()) {
     throw Error(ErrorKind::kUsage, "--sweep finds no single plan to write",
                 "--json prints the layouts; --layout with -o writes one");

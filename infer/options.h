@@ -24,6 +24,9 @@ struct InferOptions {
   std::string cluster, device, output, policy, plan, layout;
   std::string timeline, trace, report;  // files of pictures (infer/pictures.h)
   bool sweep = false, details = false;
+  std::vector<std::string> explain;          // words of infer/explain.h, commas between
+  std::string compare_clusters, csv, chart;  // names, commas between; files
+  std::vector<std::string> vary;             // "batch=64,128"
   pipeline::ProblemOptions problem;
   std::string batch = "auto", micro_batch = "auto", micro_batches = "auto", replicas = "whole",
               gradient_sync = "overlap";

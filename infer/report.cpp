@@ -4,10 +4,12 @@
 #include <cmath>
 #include <numeric>
 
+#include "common/base/fitted_table.h"
 #include "common/base/json_text.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "common/pipeline/exact.h"
+#include "infer/report_parts.h"
 #include "infer/utilization.h"
 
 namespace automap::infer {
@@ -21,7 +23,7 @@ using pipeline::PlannerTableRow;
 using pipeline::PlanStage;
 using pipeline::PlanWidth;
 using pipeline::Problem;
-using Align = TextTable::Align;
+using Align = FittedTable::Align;
 
 constexpr int kLayerWidth = 26;
 constexpr std::size_t kRunnersUp = 3;
@@ -66,17 +68,20 @@ std::string or_dash(double ms) {
   return ms > 0 ? format_ms(ms) : "-";
 }
 
-// What each stage is and what it takes.
-std::string stage_table(const PlanDocument& document, const Problem& problem) {
+}  // namespace
+
+std::string stage_table(const PlanDocument& document, const Problem& problem, int width) {
   const bool layers = std::any_of(document.stages.begin(), document.stages.end(),
                                   [](const PlanStage& s) { return !s.first_layer.empty() || !s.first_name.empty(); });
-  std::vector<TextTable::Column> columns = {{"stage"}};
-  if (layers) columns.push_back({"layers", Align::kLeft});
-  for (const char* title : {"instructions", "devices"}) columns.push_back({title, Align::kLeft});
-  for (const char* title : {"samples", "in flight", "forward", "backward", "transfer", "all-reduce", "optimizer"}) {
-    columns.push_back({title});
-  }
-  TextTable table(columns);
+  std::vector<FittedTable::Column> columns = {{"stage"}};
+  if (layers) columns.push_back({"layers", Align::kLeft, 90, 14});
+  columns.push_back({"instructions", Align::kLeft, 20});
+  columns.push_back({"devices", Align::kLeft, FittedTable::kNeeded, 14});
+  const std::pair<const char*, int> figures[] = {{"samples", 50},  {"in flight", 60}, {"forward", 80},
+                                                 {"backward", 80}, {"transfer", 40},  {"all-reduce", 45},
+                                                 {"optimizer", 30}};
+  for (const auto& [title, importance] : figures) columns.push_back({title, Align::kRight, importance});
+  FittedTable table(columns);
   int number = 0;
   for (const PlanStage& stage : document.stages) {
     std::vector<std::string> row = {std::to_string(++number)};
@@ -116,13 +121,16 @@ std::string stage_table(const PlanDocument& document, const Problem& problem) {
     }
   }
   if (!turns.empty()) turns += "\n";
-  return table.render("  ") + turns + shared +
-         "  samples on each device, forward, backward and transfer (one way) per micro-batch; all-reduce" +
-         (document.gradient_sync == "overlap" ? " (beside the last backward)" : "") + " and optimizer once per step\n";
+  return table.render("  ", width) +
+         wrap_lines(
+             turns + shared +
+                 "  samples on each device, forward, backward and transfer (one way) per micro-batch; all-reduce" +
+                 (document.gradient_sync == "overlap" ? " (beside the last backward)" : "") +
+                 " and optimizer once per step\n",
+             width);
 }
 
-// Bytes on each device of a stage, by part; parts that no stage has are left out.
-std::string memory_table(const PlanDocument& document) {
+std::string memory_table(const PlanDocument& document, int width) {
   struct Part {
     const char* title;
     double pipeline::MemoryParts::*bytes;
@@ -142,11 +150,11 @@ std::string memory_table(const PlanDocument& document) {
   const bool same = alike(document);
   const bool variants = std::any_of(document.stages.begin(), document.stages.end(),
                                     [](const PlanStage& s) { return s.variant.zero > 0 || s.variant.recompute; });
-  std::vector<TextTable::Column> columns = {{"stage"}};
-  for (const Part& part : used) columns.push_back({part.title});
+  std::vector<FittedTable::Column> columns = {{"stage"}};
+  for (const Part& part : used) columns.push_back({part.title, Align::kRight, 50});
   columns.push_back({same ? "of " + format_bytes(document.stages.front().capacity_bytes) : "of available"});
-  if (variants) columns.push_back({"how", Align::kLeft});
-  TextTable table(columns);
+  if (variants) columns.push_back({"how", Align::kLeft, 90, 10});
+  FittedTable table(columns);
   int number = 0;
   for (const PlanStage& stage : document.stages) {
     std::vector<std::string> row = {std::to_string(++number)};
@@ -161,10 +169,12 @@ std::string memory_table(const PlanDocument& document) {
     }
     table.add_row(row);
   }
-  return "Memory of each device\n" + table.render("  ");
+  return "Memory of each device\n" + table.render("  ", width);
 }
 
-std::string other_planners(const PlanDocument& document, bool all) {
+namespace {
+
+std::string other_planners(const PlanDocument& document, bool all, int width) {
   const bool simulated = document.objective == "simulated";
   const auto length = [&](const PlanAlternative& a) { return simulated ? a.simulated_step_ms : a.step_ms; };
   const double own = simulated ? document.simulated_step_ms : document.step_ms;
@@ -179,13 +189,18 @@ std::string other_planners(const PlanDocument& document, bool all) {
     std::stable_sort(others.begin(), others.end(), [&](const auto& a, const auto& b) { return length(a) < length(b); });
   }
   if (others.empty()) return "";
-  TextTable table({{"planner", Align::kLeft}, {"stages"}, {"simulated"}, {"V"}, {"longer"}, {"planned in"}});
+  FittedTable table({{"planner", Align::kLeft},
+                     {"stages", Align::kRight, 30},
+                     {"simulated"},
+                     {"V", Align::kRight, 40},
+                     {"longer", Align::kRight, 60},
+                     {"planned in", Align::kRight, 20}});
   for (const PlanAlternative& other : others) {
     table.add_row({other.planner, std::to_string(other.stages), format_ms(other.simulated_step_ms),
                    format_ms(other.step_ms), change(length(other), own), format_ms(other.planning_ms)});
   }
   return std::string(all ? "All planners, each at its best" : "Other planners at their best") + "\n" +
-         table.render("  ");
+         table.render("  ", width);
 }
 
 std::string layer_split_text(const PlanDocument& document) {
@@ -253,9 +268,14 @@ std::string planned_text(const PlanDocument& document) {
   return out + "\n";
 }
 
-std::string planner_table_text(const PlannerTable& table) {
+std::string planner_table_text(const PlannerTable& table, int width) {
   const bool proven = table.reference_method == pipeline::kExactBound;
-  TextTable text({{"planner", Align::kLeft}, {"stages"}, {"V"}, {"simulated"}, {"gap"}, {"took"}});
+  FittedTable text({{"planner", Align::kLeft},
+                    {"stages", Align::kRight, 30},
+                    {"V"},
+                    {"simulated", Align::kRight, 60},
+                    {"gap", Align::kRight, 80},
+                    {"took", Align::kRight, 20}});
   for (const PlannerTableRow& row : table.rows) {
     const std::string took = format_ms(row.planning_ms) + (row.cut_by_time ? " (cut)" : "");
     if (row.stages == 0) {
@@ -265,12 +285,13 @@ std::string planner_table_text(const PlannerTable& table) {
     text.add_row({row.planner, std::to_string(row.stages), format_ms(row.step_ms), format_ms(row.simulated_step_ms),
                   table.reference_ms > 0 ? (row.gap < kNoGap ? "0" : format_percent(row.gap)) : "-", took});
   }
-  std::string out = "Planners, each alone\n" + text.render("  ");
+  std::string out = "Planners, each alone\n" + text.render("  ", width);
   if (table.reference_ms > 0) {
-    out += "  gap: V over " + format_ms(table.reference_ms) + ", " +
-           (proven ? "the least V there is, wherever it is cut (proven)"
-                   : "a lower bound on it (" + table.reference_method + "); the true gaps are smaller") +
-           "\n";
+    out += wrap_lines("  gap: V over " + format_ms(table.reference_ms) + ", " +
+                          (proven ? "the least V there is, wherever it is cut (proven)"
+                                  : "a lower bound on it (" + table.reference_method + "); the true gaps are smaller") +
+                          "\n",
+                      width);
   }
   return out;
 }
@@ -388,11 +409,10 @@ std::string utilization_text(const PlanDocument& document, const ReportOptions& 
   return out + "\n";
 }
 
-// How long a step takes, and how good that is.
-std::string step_text(const PlanDocument& document, const ReportOptions& options) {
-  std::string out = "Step time    " + format_ms(document.simulated_step_ms) +
-                    " simulated event by event; V (closed form) " + format_ms(document.step_ms) + "\n";
-  if (options.model_batch > 0 && document.simulated_step_ms > 0) out += utilization_text(document, options);
+}  // namespace
+
+std::string bounds_text(const PlanDocument& document) {
+  std::string out;
   if (document.lower_bound_ms > 0) {
     const std::string none = no_plan(document, document.bounded);
     const bool both = document.lower_bound_ms == document.simulated_bound_ms;
@@ -417,6 +437,17 @@ std::string step_text(const PlanDocument& document, const ReportOptions& options
     out += "Without      the rule that " + one.rule + ", a step of " + format_ms(one.simulated_ms) + " was found (" +
            change(one.simulated_ms, document.simulated_step_ms) + "; " + one.options + ")\n";
   }
+  return out;
+}
+
+namespace {
+
+// How long a step takes, and how good that is.
+std::string step_text(const PlanDocument& document, const ReportOptions& options) {
+  std::string out = "Step time    " + format_ms(document.simulated_step_ms) +
+                    " simulated event by event; V (closed form) " + format_ms(document.step_ms) + "\n";
+  if (options.model_batch > 0 && document.simulated_step_ms > 0) out += utilization_text(document, options);
+  out += bounds_text(document);
   if (options.free_plan_ms > 0) {
     const std::string changed = change(options.free_plan_ms, document.simulated_step_ms);
     out += "Equal shares stages of different sizes come to " + format_ms(options.free_plan_ms) + " simulated (" +
@@ -428,10 +459,15 @@ std::string step_text(const PlanDocument& document, const ReportOptions& options
   return out;
 }
 
-// What becomes of the plan when the numbers under it are a little wrong.
-std::string sensitivity_text(const std::vector<pipeline::PlanSensitivity>& rows) {
+}  // namespace
+
+std::string sensitivity_text(const std::vector<pipeline::PlanSensitivity>& rows, int width) {
   constexpr double kStays = 0.01;
-  TextTable table({{"if", Align::kLeft}, {"this plan"}, {"best plan then"}, {"lost"}, {"which is", Align::kLeft}});
+  FittedTable table({{"if", Align::kLeft, FittedTable::kNeeded, 16},
+                     {"this plan"},
+                     {"best plan then", Align::kRight, 60},
+                     {"lost", Align::kRight, 80},
+                     {"which is", Align::kLeft, 50, 16}});
   std::size_t stays = 0;
   double worst = 0;
   for (const pipeline::PlanSensitivity& row : rows) {
@@ -441,31 +477,40 @@ std::string sensitivity_text(const std::vector<pipeline::PlanSensitivity>& rows)
     table.add_row({row.changed, fits ? format_ms(row.simulated_step_ms) : "does not fit", or_dash(row.best_ms),
                    fits ? format_percent(row.loss()) : "-", row.best.empty() ? "this one" : row.best});
   }
-  return "If the numbers are wrong, each alone by its expected error\n" + table.render("  ") +
-         "  the plan stays within " + format_percent(kStays) + " of the best of one width in " + std::to_string(stays) +
-         " of " + std::to_string(rows.size()) + " cases; it loses " + format_percent(worst) + " at most" +
-         (std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row.simulated_step_ms == 0; })
-              ? ", where it fits\n"
-              : "\n");
+  return "If the numbers are wrong, each alone by its expected error\n" + table.render("  ", width) +
+         wrap_lines(
+             "  the plan stays within " + format_percent(kStays) + " of the best of one width in " +
+                 std::to_string(stays) + " of " + std::to_string(rows.size()) + " cases; it loses " +
+                 format_percent(worst) + " at most" +
+                 (std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row.simulated_step_ms == 0; })
+                      ? ", where it fits\n"
+                      : "\n"),
+             width);
 }
 
-}  // namespace
+namespace {
 
 // The best plan found of every width.
-std::string widths_text(const PlanDocument& document) {
+std::string widths_text(const PlanDocument& document, int width) {
   if (document.widths.size() < 2) return "";
   const bool simulated = document.objective == "simulated";
   const auto length = [&](const PlanWidth& w) { return simulated ? w.simulated_step_ms : w.step_ms; };
   const double own = simulated ? document.simulated_step_ms : document.step_ms;
-  TextTable table({{"devices of a replica"}, {"stages"}, {"simulated"}, {"V"}, {"longer", Align::kLeft}});
+  FittedTable table({{"devices of a replica"},
+                     {"stages", Align::kRight, 50},
+                     {"simulated"},
+                     {"V", Align::kRight, 30},
+                     {"longer", Align::kLeft, 60}});
   for (const PlanWidth& other : document.widths) {
     const bool chosen = !document.mixed_widths() && other.width == document.stages.front().width;
     table.add_row({std::to_string(other.width), std::to_string(other.stages), format_ms(other.simulated_step_ms),
                    format_ms(other.step_ms), chosen ? "this plan" : change(length(other), own)});
   }
-  return "Widths that were worth planning for: the best plan found of each, which got a look; all of the effort went "
-         "to the best width\n" +
-         table.render("  ");
+  return wrap_lines(
+             "Widths that were worth planning for: the best plan found of each, which got a look; all of the "
+             "effort went to the best width\n",
+             width) +
+         table.render("  ", width);
 }
 
 // "4", or "1-4" of stages of different widths.
@@ -483,20 +528,20 @@ bool is_same_plan(const pipeline::PlanCorner& a, const pipeline::PlanCorner& b) 
          std::fabs(a.simulated_step_ms / b.simulated_step_ms - 1) < 1e-9;
 }
 
-std::string corners_text(const std::vector<pipeline::PlanCorner>& corners) {
+std::string corners_text(const std::vector<pipeline::PlanCorner>& corners, int width) {
   if (corners.empty()) return "";
   constexpr std::size_t kReasonWidth = 90;
   const auto own = std::find_if(corners.begin(), corners.end(), [](const auto& c) { return c.name == "this plan"; });
-  TextTable table({{"kind of plan", Align::kLeft},
-                   {"stages x width"},
-                   {"devices"},
-                   {"micro-batches"},
-                   {"step"},
-                   {"longer", Align::kLeft},
-                   {"samples/s"},
-                   {"MFU"},
-                   {"memory"},
-                   {"what limits it", Align::kLeft}});
+  FittedTable table({{"kind of plan", Align::kLeft, FittedTable::kNeeded, 18},
+                     {"stages x width", Align::kRight, 60},
+                     {"devices", Align::kRight, 40},
+                     {"micro-batches", Align::kRight, 35},
+                     {"step"},
+                     {"longer", Align::kLeft, 80},
+                     {"samples/s", Align::kRight, 30},
+                     {"MFU", Align::kRight, 45},
+                     {"memory", Align::kRight, 50},
+                     {"what limits it", Align::kLeft, 70, 24}});
   for (const pipeline::PlanCorner& corner : corners) {
     const std::string name = corner.name + (corner.layout.empty() ? "" : ": " + corner.layout);
     if (!corner.fits) {
@@ -512,26 +557,30 @@ std::string corners_text(const std::vector<pipeline::PlanCorner>& corners) {
                    format_number(corner.utilization.samples_per_s), mfu_text(corner.utilization),
                    format_bytes(corner.memory_bytes), shorten(printable(corner.why), kReasonWidth)});
   }
-  std::string text = "The best of every kind of plan (simulated)\n" + table.render("  ");
+  std::string text = "The best of every kind of plan (simulated)\n" + table.render("  ", width);
+  std::string shorter;
   for (const pipeline::PlanCorner& corner : corners) {
     if (corner.chunk_cuts.empty() || corner.simulated_step_ms >= own->simulated_step_ms) continue;
-    text += "  " + corner.name + ": cut after instructions";
+    shorter += "  " + corner.name + ": cut after instructions";
     for (const int cut : corner.chunk_cuts)
-      text += (cut == corner.chunk_cuts.front() ? " " : ", ") + std::to_string(cut);
+      shorter += (cut == corner.chunk_cuts.front() ? " " : ", ") + std::to_string(cut);
     if (!corner.stage_devices.empty()) {
-      text += "; stages on";
+      shorter += "; stages on";
       for (std::size_t s = 0; s < corner.stage_devices.size(); ++s) {
-        text += (s == 0 ? " " : ", ") + std::to_string(corner.stage_devices[s]);
+        shorter += (s == 0 ? " " : ", ") + std::to_string(corner.stage_devices[s]);
       }
-      text += " devices\n";
+      shorter += " devices\n";
       continue;
     }
     const bool stages = corner.chunk_cuts.size() + 1 == static_cast<std::size_t>(corner.stages);
-    text += stages ? "; each stage on " : "; part p, from 0, on group p mod " + std::to_string(corner.stages) + " of ";
-    text += std::to_string(corner.devices / corner.stages) + " devices\n";
+    shorter +=
+        stages ? "; each stage on " : "; part p, from 0, on group p mod " + std::to_string(corner.stages) + " of ";
+    shorter += std::to_string(corner.devices / corner.stages) + " devices\n";
   }
-  return text;
+  return text + wrap_lines(shorter, width);
 }
+
+}  // namespace
 
 std::string usual_batch_text(const PlanDocument& document, const ReportOptions& options) {
   if (options.batch_given || options.model_batch <= 0) return "";
@@ -543,47 +592,71 @@ std::string usual_batch_text(const PlanDocument& document, const ReportOptions& 
 
 std::string asked_tables_text(const PlanDocument& document, const ReportOptions& options) {
   std::string out;
-  if (options.kinds_asked && !document.corners.empty()) out += "\n" + corners_text(document.corners);
+  if (options.kinds_asked && !document.corners.empty()) out += "\n" + corners_text(document.corners, options.width);
   if (document.planner_table) {
-    out += "\n" + planner_table_text(*document.planner_table);
+    out += "\n" + planner_table_text(*document.planner_table, options.width);
   } else if (options.all_planners) {
-    out += "\n" + other_planners(document, true);
+    out += "\n" + other_planners(document, true, options.width);
   }
-  if (!document.sensitivity.empty()) out += "\n" + sensitivity_text(document.sensitivity);
+  if (!document.sensitivity.empty()) out += "\n" + sensitivity_text(document.sensitivity, options.width);
   return out;
 }
 
-std::string report_text(const PlanDocument& document, const Problem& problem, const ReportOptions& options) {
-  std::string out = title_text(document, options) + "\n";
-  out += stage_table(document, problem) + "\n" + memory_table(document) + "\n";
-  out += step_text(document, options);
-  if (document.planner != "given") out += planned_text(document);
-
-  if (!document.limits.empty()) {
-    out += "Limited by";
-    for (std::size_t i = 0; i < document.limits.size(); ++i) {
-      // The first is what to change; others only when they matter.
-      if (i > 0 && document.limits[i].share < kLimitWorthSaying) continue;
-      out += (i ? "             " : "   ") + printable(document.limits[i].text) + "\n";
-    }
+std::string limits_text(const PlanDocument& document) {
+  std::string out;
+  for (std::size_t i = 0; i < document.limits.size(); ++i) {
+    // The first is what to change; others only when they matter.
+    if (i > 0 && document.limits[i].share < kLimitWorthSaying) continue;
+    out += (i ? "             " : "Limited by   ") + printable(document.limits[i].text) + "\n";
   }
+  return out;
+}
+
+std::string estimates_text(const PlanDocument& document) {
+  std::string out;
   for (std::size_t i = 0; i < document.estimates.size(); ++i) {
     out += (i == 0 ? "Estimates    " : "             ") + printable(document.estimates[i]) + "\n";
   }
+  return out;
+}
+
+std::string inside_replicas_text(const PlanDocument& document) {
+  std::string out;
   for (std::size_t i = 0; i < document.inside_replicas.size(); ++i) {
     out += (i == 0 ? "Replicas     " : "             ") + printable(document.inside_replicas[i]) + "\n";
   }
-  const std::string widths = widths_text(document);
-  if (!widths.empty()) out += "\n" + widths;
-  if (!document.corners.empty()) out += "\n" + corners_text(document.corners);
-  const std::string others = document.planner_table ? planner_table_text(*document.planner_table)
-                                                    : other_planners(document, options.all_planners);
-  if (!others.empty()) out += "\n" + others;
-  if (!document.sensitivity.empty()) out += "\n" + sensitivity_text(document.sensitivity);
-  if (document.layer_split) {
-    out += "\n" + layer_split_text(document);
-  } else if (document.plan.num_stages() > 1) {
-    out += "\n" + instruction_split_text(document);
+  return out;
+}
+
+std::string compared_text(const PlanDocument& document, const ReportOptions& options) {
+  std::string out;
+  const auto add = [&](const std::string& part) {
+    if (!part.empty()) out += (out.empty() ? "" : "\n") + part;
+  };
+  add(widths_text(document, options.width));
+  add(corners_text(document.corners, options.width));
+  add(document.planner_table ? planner_table_text(*document.planner_table, options.width)
+                             : other_planners(document, options.all_planners, options.width));
+  return out;
+}
+
+std::string cuts_text(const PlanDocument& document, int width) {
+  if (document.layer_split) return layer_split_text(document);  // to be copied: as it is
+  return document.plan.num_stages() > 1 ? wrap_lines(instruction_split_text(document), width) : "";
+}
+
+std::string report_text(const PlanDocument& document, const Problem& problem, const ReportOptions& options) {
+  const int width = options.width;
+  std::string out = wrap_lines(title_text(document, options), width) + "\n";
+  out += stage_table(document, problem, width) + "\n" + memory_table(document, width) + "\n";
+  std::string sentences = step_text(document, options);
+  if (document.planner != "given") sentences += planned_text(document);
+  sentences += limits_text(document) + estimates_text(document) + inside_replicas_text(document);
+  out += wrap_lines(sentences, width);
+  for (const std::string& part : {compared_text(document, options),
+                                  document.sensitivity.empty() ? "" : sensitivity_text(document.sensitivity, width),
+                                  cuts_text(document, width)}) {
+    if (!part.empty()) out += "\n" + part;
   }
   return out;
 }

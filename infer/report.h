@@ -21,6 +21,7 @@ struct ReportOptions {
   double free_plan_ms = 0;             // of a plan with equal replicas: the step of the best without that; 0: not asked
   int cluster_devices = 0;             // of the whole cluster, used or not
   std::string framework;               // --for, where it limits plans
+  int width = 0;                       // columns of the terminal; 0: lines are as long as they get
   std::string plans_for;               // the framework, and what plans for it hold to; empty: any
 };
 

@@ -1,15 +1,14 @@
 #include "infer/summary.h"
 
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
+#include "common/base/fitted_table.h"
 #include "common/base/join.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
+#include "infer/explain.h"
 #include "plan/planners/leaner.h"
 
 namespace automap::infer {
@@ -32,27 +31,9 @@ struct Entry {
   std::vector<std::string> rows = {};
 };
 
-// `text` in lines of at most `room` columns, broken at blanks; a word that is longer is shortened.
-std::vector<std::string> wrapped(const std::string& text, int room) {
-  std::vector<std::string> lines;
-  std::string line;
-  for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t blank = std::min(text.find(' ', at), text.size());
-    const std::string word = shorten(text.substr(at, blank - at), room);
-    at = blank + 1;
-    if (!line.empty() && display_width(line) + 1 + display_width(word) > room) {
-      lines.push_back(line);
-      line.clear();
-    }
-    line += (line.empty() ? "" : " ") + word;
-  }
-  if (!line.empty()) lines.push_back(line);
-  return lines;
-}
-
 std::vector<std::string> lines_of(const Entry& entry, int width) {
   const int room = width - static_cast<int>(kLabel);
-  std::vector<std::string> lines = entry.rows.empty() ? wrapped(printable(entry.text), room) : entry.rows;
+  std::vector<std::string> lines = entry.rows.empty() ? wrap_words(printable(entry.text), room) : entry.rows;
   for (std::string& line : lines) line = shorten(printable(line), room);
   if (entry.rows.empty() && lines.size() > entry.most_lines) {
     lines.resize(entry.most_lines);
@@ -253,18 +234,22 @@ std::vector<Entry> entries_of(const PlanDocument& document, const ReportOptions&
     if (one.possible) add("Try", one.options + ": " + format_ms(one.simulated_ms), false, 1);
   }
   add("Proven", proven_text(document), true, 2);
-  add("More", options.details ? "" : "--details prints stages, memory, bounds and all that was compared", false, 1);
+  add("More",
+      options.details ? "" : "--explain " + explained_words(4) + " ... says more of one thing, --details all of it",
+      false, 1);
   return entries;
 }
 
 }  // namespace
 
 int summary_width() {
-  winsize size = {};
-  if (::isatty(STDOUT_FILENO) != 1 || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) {
-    return kSummaryWidth;
-  }
-  return std::clamp<int>(size.ws_col, kLeastWidth, kSummaryWidth);
+  const int columns = terminal_columns();
+  return columns == 0 ? kSummaryWidth : std::clamp(columns, kLeastWidth, kSummaryWidth);
+}
+
+int report_width() {
+  const int columns = terminal_columns();
+  return columns == 0 ? 0 : std::max(columns, kLeastWidth);
 }
 
 std::string summary_text(const PlanDocument& document, const ReportOptions& options, int width,

@@ -29,5 +29,7 @@ std::vector<SummarySentence> summary_sentences(const pipeline::PlanDocument& doc
 
 // The columns of the terminal on standard output, kSummaryWidth at most; without one kSummaryWidth.
 int summary_width();
+// What the longer parts may take; 0: there is no terminal, and lines are as long as they get.
+int report_width();
 
 }  // namespace automap::infer

@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,15 +12,35 @@
 #include "common/base/files.h"
 #include "common/base/json_text.h"
 #include "common/base/options.h"
+#include "common/hlo/hlo_reader.h"
+#include "common/pipeline/plan_json.h"
 #include "inspect/against.h"
 #include "inspect/dataset.h"
 #include "inspect/describe.h"
+#include "inspect/graph_picture.h"
+#include "inspect/layer_graph.h"
 
 namespace {
 
+// The picture of --graph. `described`: what the bytes are.
+std::string draw_graph(std::string bytes, const std::string& source, const automap::Json& described,
+                       const std::string& plan_file) {
+  using namespace automap;
+  if (described.at("kind").string() != "hlo") {
+    throw Error(ErrorKind::kUsage, "--graph is for HLO, and " + source + " is a " + described.at("kind").string(),
+                "give the model itself");
+  }
+  std::optional<pipeline::PlanDocument> plan;
+  if (!plan_file.empty()) plan = pipeline::load_plan(plan_file);
+  bytes = gunzip_if_gzip(std::move(bytes), source);
+  const hlo::HloForm form = hlo::detect_hlo_form(bytes, source);
+  const graph::Graph module = hlo::read_hlo_as(form, std::move(bytes), source);
+  return inspect::graph_picture(inspect::layer_graph(module), plan ? &*plan : nullptr, plan_file);
+}
+
 int inspect_main(int argc, char** argv) {
   using namespace automap;
-  std::string input, plot;
+  std::string input, plot, graph_file, plan_file;
   std::vector<std::string> against;
   bool json = false;
   inspect::DatasetOptions dataset;
@@ -49,10 +70,22 @@ int inspect_main(int argc, char** argv) {
           "at most (docs/formats/inspect.md)")
       .reads_folder()
       .metavar("PROFILES");
+  table.add(&graph_file, "graph", "HLO: also draw its layers and the tensors between them (SVG)")
+      .writes_file()
+      .metavar("FILE");
+  table.add(&plan_file, "plan", "with --graph: draw the stages of this plan of automap-infer in")
+      .reads_file()
+      .metavar("PLAN");
   table.add_common(&json);
   if (!table.parse(argc, argv)) return 0;
   struct stat info = {};
   const bool folder = input != "-" && ::stat(input.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+  if (!plan_file.empty() && graph_file.empty()) {
+    throw Error(ErrorKind::kUsage, "--plan is drawn into the picture of --graph", "add --graph FILE, or drop --plan");
+  }
+  if (folder && !graph_file.empty()) {
+    throw Error(ErrorKind::kUsage, "--graph is for HLO, and " + input_name(input) + " is a folder");
+  }
   if (!folder && (dataset.verify || !plot.empty() || !against.empty())) {
     const char* const option = dataset.verify ? "--verify" : !plot.empty() ? "--plot" : "--against";
     throw Error(ErrorKind::kUsage,
@@ -76,6 +109,13 @@ int inspect_main(int argc, char** argv) {
       picture->write(inspect::plot_dataset(input));
       outputs.prepare();
     }
+  } else if (!graph_file.empty()) {
+    AtomicFile& picture = outputs.add(graph_file);
+    const std::string source = input_name(input);
+    std::string bytes = read_file(input);
+    description = inspect::describe_bytes(bytes, source, options);
+    picture.write(draw_graph(std::move(bytes), source, description.document, plan_file));
+    outputs.prepare();
   } else {
     description = inspect::describe(input, options);
   }

@@ -3,14 +3,14 @@
 # (AUTOMAP_FRAMEWORKS_PYTHON=$(scripts/frameworks_python.sh) ctest -L frameworks).
 #   scripts/frameworks_python.sh
 # A virtual environment in ${XDG_CACHE_HOME:-~/.cache}/automap, made on the first call: the packages that
-# scripts/frameworks_requirements.txt pins are fetched without what they depend on and unpacked (20 MB; torch alone would be
+# scripts/frameworks_requirements.txt pins are fetched without what they depend on and unpacked (40 MB; torch alone would be
 # several GB), and the few small packages that their configuration classes use are installed. Exits 1, with the reason, where the package
 # registry cannot be reached.
 # AUTOMAP_VENV_PYTHON: the Python the environment is made with (default: python3).
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 requirements=$root/scripts/frameworks_requirements.txt
-small=(tyro pydantic hjson numpy packaging psutil py-cpuinfo msgpack einops tqdm)
+small=(tyro pydantic hjson numpy packaging psutil py-cpuinfo msgpack einops tqdm pyyaml)
 timeout_s=600
 
 die() { echo "frameworks_python.sh: $*" >&2; exit 1; }
@@ -44,7 +44,7 @@ for archive in (venv / "archives").iterdir():
   if ! { "$base" -m venv "$venv" &&
     timeout "$timeout_s" "$venv/bin/pip" install --quiet --no-input --disable-pip-version-check "${small[@]}" &&
     timeout "$timeout_s" "$venv/bin/pip" download --quiet --no-input --disable-pip-version-check --no-deps \
-      --no-binary deepspeed -r "$requirements" -d "$venv/archives" &&
+      --ignore-requires-python --no-binary deepspeed -r "$requirements" -d "$venv/archives" &&
     "$venv/bin/python" -c "$unpack" "$venv" && touch "$venv/ready"; } >"$log" 2>&1 9>&- </dev/null; then
     tail -n 5 "$log" >&2
     rm -rf "$venv"

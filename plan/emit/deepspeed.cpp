@@ -33,6 +33,23 @@ def pipeline_module(layers, **options):
                            activation_checkpoint_interval=1 if RECOMPUTE else 0, **options)
 )";
 
+// DeepSpeed starts the devices of a server in ascending order, whatever --include says, and servers in the hostfile's
+// (launcher/runner.py, parse_resource_filter). Devices of one server are alike.
+std::vector<UsedServer> in_ascending_order(std::vector<UsedServer> servers) {
+  for (UsedServer& server : servers) std::sort(server.devices.begin(), server.devices.end());
+  return servers;
+}
+
+// "HOST2:2,3@HOST1:0,1".
+std::string include_text(const std::vector<UsedServer>& servers) {
+  std::string text;
+  for (const UsedServer& server : servers) {
+    const std::string host = servers.size() == 1 ? "localhost" : "HOST" + std::to_string(server.number);
+    text += (text.empty() ? "" : "@") + host + ":" + numbers_text(server.devices, ",");
+  }
+  return text;
+}
+
 std::string stages_text(const FrameworkPlan& plan, const ModulePaths& paths) {
   std::string text =
       "\"\"\"The stages of a plan of AutoMap for DeepSpeed's PipelineModule.\"\"\"\n"
@@ -79,7 +96,7 @@ Emitted emit_deepspeed(const FrameworkPlan& plan, const std::string& layers) {
       config["pipeline"]["use_reentrant"] = false;
     }
     out.files.push_back({"", json_text(config)});
-    out.files.push_back({".stages.py", stages_text(plan, paths)});
+    out.files.push_back({"stages", stages_text(plan, paths)});
     out.missing.push_back("the model's layers, for pipeline_module() of the file of stages: automap emit writes it");
     if (plan.width > 1) {
       out.missing.push_back("layers that are tensor parallel themselves: autotp_size is for models without a pipeline");
@@ -102,25 +119,28 @@ Emitted emit_deepspeed(const FrameworkPlan& plan, const std::string& layers) {
   out.arguments = {"--deepspeed", "--deepspeed_config", "FILE"};
   out.with_file = shell_line(out.arguments);
   out.launch = {"deepspeed"};
-  const std::vector<int>& servers = plan.servers;
+  const std::vector<int> servers = used_of_servers(plan);
+  // --include names servers and devices, and excludes the options that count them.
+  const std::vector<UsedServer> ascending = in_ascending_order(plan.servers);
+  const bool include = std::any_of(ascending.begin(), ascending.end(),
+                                   [](const UsedServer& server) { return !are_first(server.devices); });
   if (servers.empty()) {
     out.missing.push_back("the servers are not known: start " + std::to_string(plan.devices()) + " processes");
-  } else if (!device_texts(plan).empty()) {
-    // Names servers and devices, and excludes the options that count them.
-    std::string include;
-    for (const auto& [server, devices] : plan.chosen_of_server) {
-      include += (include.empty() ? "" : "@") + std::string("HOST") + std::to_string(server) + ":" +
-                 numbers_text(devices, ",");
-    }
-    out.missing.push_back("--include " + include + " of deepspeed, with the names of the servers");
+  } else if (include && servers.size() == 1) {
+    out.launch.insert(out.launch.end(), {"--include", include_text(ascending)});
+  } else if (include) {
+    out.missing.push_back("--include " + include_text(ascending) + " of deepspeed, with the names of the servers");
   } else {
     out.launch.insert(out.launch.end(), {"--num_nodes", std::to_string(servers.size())});
     const bool alike = std::all_of(servers.begin(), servers.end(), [&](int used) { return used == servers.front(); });
     if (alike) out.launch.insert(out.launch.end(), {"--num_gpus", std::to_string(servers.front())});
   }
   if (servers.size() > 1) {
-    const bool whole = device_texts(plan).empty();
-    out.missing.push_back("a hostfile of the servers, in order" + (whole ? ", slots=" + numbers_text(servers) : ""));
+    std::vector<int> slots = servers;
+    for (std::size_t s = 0; include && s < slots.size(); ++s) slots[s] = plan.servers[s].has;
+    out.missing.push_back("a hostfile of the servers, in the plan's order" +
+                          std::string(include ? ", which --include does not change" : "") +
+                          ", slots=" + numbers_text(slots));
   }
   for (const std::string& text : server_texts(plan)) out.missing.push_back(text);
   out.launch.push_back("train.py");

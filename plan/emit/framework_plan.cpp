@@ -31,25 +31,19 @@ Inexpressible place_on_servers(const machine::Cluster& cluster, const std::vecto
   for (const machine::ServerGroup& group : cluster.servers) {
     for (int server = 0; server < group.count; ++server) first.push_back(first.back() + group.devices);
   }
-  std::vector<std::pair<int, std::vector<int>>> uses;  // server from 1, its devices from 0
   std::set<int> seen;
   for (const int number : numbers) {
     const auto server = static_cast<int>(std::upper_bound(first.begin(), first.end(), number) - first.begin());
-    if (uses.empty() || uses.back().first != server) {
+    if (plan->servers.empty() || plan->servers.back().number != server) {
       if (!seen.insert(server).second) {
         return {"devices whose order comes back to server " + std::to_string(server),
                 "processes are numbered server by server: name the devices of a server one after the other"};
       }
-      uses.push_back({server, {}});
+      const auto behind = first.begin() + server;
+      plan->servers.push_back({server, *behind - *(behind - 1), {}});
     }
-    uses.back().second.push_back(number - first[static_cast<std::size_t>(server) - 1]);
+    plan->servers.back().devices.push_back(number - first[static_cast<std::size_t>(server) - 1]);
   }
-  bool as_numbered = true;
-  for (const auto& [server, devices] : uses) {
-    plan->servers.push_back(static_cast<int>(devices.size()));
-    as_numbered = as_numbered && server == static_cast<int>(plan->servers.size()) && are_first(devices);
-  }
-  if (!as_numbered) plan->chosen_of_server = std::move(uses);
   return {};
 }
 
@@ -111,6 +105,12 @@ int place_in_stack(const std::string& layer, const std::string& stack) {
 
 }  // namespace
 
+std::vector<int> used_of_servers(const FrameworkPlan& plan) {
+  std::vector<int> used;
+  for (const UsedServer& server : plan.servers) used.push_back(static_cast<int>(server.devices.size()));
+  return used;
+}
+
 bool are_first(const std::vector<int>& numbers, int from) {
   return std::all_of(numbers.begin(), numbers.end(), [&](int number) { return number == from++; });
 }
@@ -154,7 +154,7 @@ Inexpressible framework_plan(const planners::Framework& framework, const PlanDoc
   if (plan.width > 1 && document.partitions.size() == 1) {
     const Json partition = Json::parse(document.partitions.front());
     for (const auto& [name, dim] : partition.at("partition").items()) {
-      if (dim.get<int>() >= 0) plan.split.emplace_back(name, dim.get<int>());
+      plan.split.emplace_back(name, dim.get<int>());
     }
   }
   plan.shares_variables = std::any_of(document.stages.begin(), document.stages.end(),

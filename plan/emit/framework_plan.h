@@ -20,6 +20,13 @@ struct FrameworkStage {
   std::vector<std::string> modules;  // those of them that hold variables
 };
 
+// A server of the cluster that a plan uses.
+struct UsedServer {
+  int number = 1;            // of the cluster's servers, from 1
+  int has = 0;               // devices
+  std::vector<int> devices;  // of them that the plan stands on, from 0, in its order
+};
+
 struct FrameworkPlan {
   const planners::Framework* framework = nullptr;
   std::string model;
@@ -35,17 +42,19 @@ struct FrameworkPlan {
   int micro_batches = 1;
   std::int64_t samples = 1;  // of one micro-batch in one replica
   std::int64_t batch() const { return samples * replicas * micro_batches; }
-  std::vector<int> servers;  // devices that it uses of each server, in order; empty: not known
+  std::vector<UsedServer> servers;  // in the plan's order; empty: not known
   // Its devices, from 0; empty: the first of the cluster.
   std::vector<int> chosen_devices;
-  // Its servers, from 1, and their devices, from 0; empty: first devices of first servers, or not known.
-  std::vector<std::pair<int, std::vector<int>>> chosen_of_server;
   std::vector<FrameworkStage> parts;  // [S chunks]; empty: one stage, or not known
   std::vector<std::string> stacks;    // the model's numbered stacks of layers; empty: not known
-  // The variables that the devices of a replica hold in parts, and their dimensions that are split.
+  // The variables, and along which dimension the devices of a replica hold them in parts; -1: whole. Empty: a replica is
+  // one device, or not known.
   std::vector<std::pair<std::string, int>> split;
   bool shares_variables = false;  // stages hold the same variables, and sum their gradients
 };
+
+// How many devices are used of each server.
+std::vector<int> used_of_servers(const FrameworkPlan& plan);
 
 // Whether they are from, from + 1, ..., and as "2, 3".
 bool are_first(const std::vector<int>& numbers, int from = 0);

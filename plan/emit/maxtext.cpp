@@ -1,4 +1,5 @@
-// MaxText's keys (configs/base.yml of 2025).
+// MaxText's keys (configs/base.yml of 0.2).
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -26,8 +27,9 @@ ServerMesh server_mesh(const FrameworkPlan& plan) {
     mesh.replica.ici = plan.replicas;
     return mesh;
   }
-  const int each = plan.servers.front();
-  for (const int used : plan.servers) {
+  const std::vector<int> used_of_each = used_of_servers(plan);
+  const int each = used_of_each.front();
+  for (const int used : used_of_each) {
     if (used != each) {
       mesh.cannot = {"servers of different numbers of devices", "plan it on servers that are alike"};
       return mesh;
@@ -111,15 +113,24 @@ Emitted emit_maxtext(const FrameworkPlan& plan) {
     out.arguments.push_back(key + "=" + value);
   }
   out.files.push_back({"", yaml});
-  out.launch = {"python3", "-m", "MaxText.train"};
-  out.arguments.insert(out.arguments.begin(), "src/MaxText/configs/base.yml");
+  // Its mesh is of all devices that it sees.
+  const std::vector<std::string> devices = device_texts(plan, true);
+  const bool alike = std::all_of(plan.servers.begin(), plan.servers.end(), [&](const UsedServer& server) {
+    return server.devices == plan.servers.front().devices;
+  });
+  if (!devices.empty() && alike) {
+    out.launch = {"env", "CUDA_VISIBLE_DEVICES=" + numbers_text(plan.servers.front().devices, ",")};
+  }
+  out.launch.insert(out.launch.end(), {"python3", "-m", "maxtext.trainers.pre_train.train"});
+  out.arguments.insert(out.arguments.begin(), "src/maxtext/configs/base.yml");
   out.with_file = "FILE";
   if (plan.servers.empty()) out.missing.push_back("the servers are not known: all axes are inside one (ici)");
   for (const std::string& text : server_texts(plan)) out.missing.push_back(text);
-  for (const std::string& text : device_texts(plan)) out.missing.push_back(text);
+  if (!alike) out.missing.insert(out.missing.end(), devices.begin(), devices.end());
   out.missing.push_back(
-      "one process" + (plan.servers.empty() ? "" : " of " + std::to_string(plan.servers.front()) + " devices") +
-      " for each server, and the keys of the model and the data (run_name, model_name, hardware, ...)");
+      "one process" + (plan.servers.empty() ? "" : " of " + std::to_string(plan.servers.front().devices.size()) + " devices") +
+      " for each server, and the keys of the model and the data (run_name, model_name, hardware, ...); a file's name ends "
+      "in .yml");
   return out;
 }
 

@@ -59,11 +59,16 @@ Emitted emit_megatron(const FrameworkPlan& plan) {
       add(option);
     }
     add("data-parallel-sharding-strategy", plan.zero == 2 ? "optim_grads" : "optim_grads_params");
+    // Megatron-FSDP has no other way: core 0.13 wants these said, later versions turn them on themselves.
+    add("overlap-grad-reduce");
+    if (plan.zero == 3) add("overlap-param-gather");
     add("ckpt-format", "fsdp_dtensor");
+    if (!plan.overlap) out.missing.push_back(kSumsBeside);
     out.missing.push_back("Megatron-FSDP wants CUDA_DEVICE_MAX_CONNECTIONS unset");
   } else {
     if (plan.zero == 1) add("use-distributed-optimizer");
-    if (plan.overlap && plan.replicas > 1) add("overlap-grad-reduce");
+    // Where a stage is one replica, too, so that what is read again says the same.
+    if (plan.overlap) add("overlap-grad-reduce");
     if (plan.width > 1) {
       out.missing.push_back("CUDA_DEVICE_MAX_CONNECTIONS=1 in the environment, on devices before Blackwell");
     }

@@ -254,7 +254,7 @@ ReadWords read_megatron(const std::vector<std::string>& all) {
   const bool fsdp = words.has("use-megatron-fsdp");
   out.overlap = fsdp || words.has("overlap-grad-reduce");
   if (layout.tp > 1) out.sequence_parallel = words.has("sequence-parallel");
-  for (const char* read : {"use-megatron-fsdp", "overlap-grad-reduce", "sequence-parallel", "ckpt-format",
+  for (const char* read : {"use-megatron-fsdp", "overlap-grad-reduce", "overlap-param-gather", "sequence-parallel", "ckpt-format",
                            "no-gradient-accumulation-fusion", "rdzv-backend", "rdzv-endpoint", "rdzv-id", "node-rank",
                            "master-addr", "master-port", "num-layers"}) {
     words.text(read, "");
@@ -304,7 +304,7 @@ ReadWords read_maxtext(const WordMap& words) {
   out.layout = layout_text(layout);
   out.batch = static_cast<std::int64_t>(at_once) * steps;
   if (layout.tp > 1) out.sequence_parallel = sequence > 1;
-  for (const char* read : {"base_config", "num_layers_per_pipeline_stage"}) words.text(read, "");
+  for (const char* read : {"base_config", "num_layers_per_pipeline_stage", "CUDA_VISIBLE_DEVICES"}) words.text(read, "");
   out.ignored = words.unread();
   return out;
 }
@@ -446,6 +446,7 @@ ReadWords read_torchtitan(const WordMap& words) {
   }
   ReadWords out;
   out.framework = "torchtitan";
+  out.overlap = true;
   out.layout = layout_text(layout);
   out.batch = words.number("training.global_batch_size", local * layout.dp);
   out.ignored = words.unread();
@@ -497,12 +498,109 @@ ReadWords read_deepspeed(std::string_view text) {
     }
   } else if (layout.pp > 1) {
     refuse_words("the stages of a pipeline stand in the file beside the configuration",
-                 "give both: \"$(cat ds.json ds.json.stages.py)\"");
+                 "give both: \"$(cat ds.json ds_stages.py)\"");
   }
   ReadWords out;
   out.framework = "deepspeed";
   out.layout = layout_text(layout);
   out.batch = batch;
+  // A pipeline's are summed behind the backward pass, whatever it says.
+  if (layout.pp == 1 && config.has("zero_optimization")) {
+    const JsonObject zero(config.at("zero_optimization"), config.where("zero_optimization"));
+    if (zero.has("overlap_comm")) out.overlap = zero.flag("overlap_comm");
+  }
+  return out;
+}
+
+// "NAME = value" of lines that begin with a name in capitals, without comments.
+WordMap python_words(std::string_view text) {
+  WordMap map;
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t end = std::min(text.find('\n', i), text.size());
+    const std::string_view line = text.substr(i, end - i);
+    i = end + 1;
+    const std::size_t name = line.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ_");
+    if (name == 0 || name == std::string_view::npos || line.substr(name, 3) != " = ") continue;
+    const std::string_view value = line.substr(name + 3);
+    map.set(std::string(line.substr(0, name)), std::string(value.substr(0, value.find("  #"))));
+  }
+  return map;
+}
+
+bool python_bool(const std::string& name, const std::string& value) {
+  if (value != "True" && value != "False") {
+    refuse_words(name + " is '" + printable(value) + "', expected True or False");
+  }
+  return value == "True";
+}
+
+// The script that torch_script.cpp writes.
+ReadWords read_torch(std::string_view text) {
+  const WordMap words = python_words(text);
+  WordLayout layout;
+  layout.pp = words.number("STAGES", 1);
+  layout.dp = words.number("REPLICAS", 1);
+  layout.tp = words.number("WIDTH", 1);
+  layout.samples = words.number("SAMPLES", 1);
+  layout.zero = words.text("ZERO", "0") == "0" ? 0 : words.number("ZERO", 0);
+  const std::string again = words.text("RECOMPUTE", "[False]");
+  layout.recompute = again.find("True") != std::string::npos;
+  if (layout.recompute && again.find("False") != std::string::npos) {
+    refuse_words("RECOMPUTE is " + printable(again) + ": a layout says it of all stages alike",
+                 "give the plan that the script was made of: --plan FILE");
+  }
+  layout.schedule = "1f1b";
+  if (layout.pp > 1) {
+    const std::string schedule = words.text("SCHEDULE", "Schedule1F1B");
+    if (schedule != "Schedule1F1B" && schedule != "ScheduleGPipe") {
+      refuse_words("SCHEDULE is " + printable(schedule) + ": what is planned is Schedule1F1B or ScheduleGPipe");
+    }
+    layout.schedule = schedule == "ScheduleGPipe" ? "gpipe" : "1f1b";
+    const std::size_t modules = text.find("\nMODULES = [");
+    if (modules != std::string_view::npos) layout.layers = counts_of_modules(text, modules);
+    if (static_cast<std::int64_t>(layout.layers.size()) != layout.pp) {
+      refuse_words("MODULES has " + std::to_string(layout.layers.size()) + " parts for " + std::to_string(layout.pp) +
+                   " stages");
+    }
+  }
+  ReadWords out;
+  out.framework = "torch";
+  out.overlap = true;
+  out.layout = layout_text(layout);
+  out.batch = layout.dp * layout.samples * words.number("MICRO_BATCHES", 1);
+  return out;
+}
+
+// The file that emit_mesh.cpp writes.
+ReadWords read_jax(std::string_view text) {
+  const WordMap words = python_words(text);
+  Json mesh;
+  try {
+    mesh = Json::parse(words.text("MESH", "{}"));
+  } catch (const JsonError& e) {
+    refuse_words(std::string("MESH: ") + e.what());
+  }
+  const auto axis = [&](const char* name) -> std::int64_t {
+    if (!mesh.is_object() || !mesh.contains(name) || !mesh.at(name).is_number_integer() || mesh.at(name).get<int>() < 1) {
+      refuse_words("MESH: expected how many devices \"" + std::string(name) + "\" has");
+    }
+    return mesh.at(name).get<int>();
+  };
+  WordLayout layout;
+  layout.pp = axis("stage");
+  layout.dp = axis("data");
+  layout.tp = axis("model");
+  layout.samples = words.number("SAMPLES", 1);
+  layout.zero = words.text("ZERO", "0") == "0" ? 0 : words.number("ZERO", 0);
+  layout.recompute = python_bool("RECOMPUTE", words.text("RECOMPUTE", "False"));
+  layout.schedule = layout.pp > 1 ? "gpipe" : "1f1b";
+  ReadWords out;
+  out.framework = "jax";
+  out.layout = layout_text(layout);
+  out.batch = layout.dp * layout.samples * words.number("MICRO_BATCHES", 1);
+  if (layout.tp > 1) {
+    out.sequence_parallel = python_bool("SEQUENCE_PARALLEL", words.text("SEQUENCE_PARALLEL", "False"));
+  }
   return out;
 }
 
@@ -514,7 +612,10 @@ std::optional<ReadWords> read_words(std::string_view text) {
   text.remove_prefix(first);
   if (text.front() == '{') return read_deepspeed(text);
   if (text.find("\nimport ") != std::string_view::npos) {
-    refuse_words("a script of Python is not read", "give the plan that it was made of: --plan FILE");
+    if (text.find("\nSPLIT_BEFORE = ") != std::string_view::npos) return read_torch(text);
+    if (text.find("\nMESH = ") != std::string_view::npos) return read_jax(text);
+    refuse_words("a script of Python that automap-emit has not written is not read",
+                 "give the plan that it was made of: --plan FILE");
   }
   if (text.find("module_fqns_per_model_part =") != std::string_view::npos ||
       (text.find("[parallelism]") != std::string_view::npos)) {

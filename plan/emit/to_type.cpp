@@ -1,6 +1,7 @@
 #include "plan/emit/to_type.h"
 
 #include <algorithm>
+#include <cctype>
 #include <utility>
 
 #include "common/base/check.h"
@@ -94,6 +95,18 @@ std::string to_type_text(const pipeline::PlanToType& told, const std::string& pl
          "\n";
 }
 
+std::string module_path_beside(const std::string& main_path, const std::string& module) {
+  const std::size_t slash = main_path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "" : main_path.substr(0, slash + 1);
+  std::string name = main_path.substr(folder.size());
+  // A leading dot is part of the name.
+  if (const std::size_t dot = name.rfind('.'); dot != std::string::npos && dot > 0) name.resize(dot);
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return c >= 128 || (std::isalnum(c) == 0 && c != '_'); }, '_');
+  if (!name.empty() && std::isdigit(static_cast<unsigned char>(name.front())) != 0) name.insert(0, "_");
+  return folder + name + "_" + module + ".py";
+}
+
 std::vector<std::string> server_texts(const FrameworkPlan& plan) {
   if (plan.servers.empty() && !plan.chosen_devices.empty()) {
     std::vector<int> numbers;
@@ -101,24 +114,25 @@ std::vector<std::string> server_texts(const FrameworkPlan& plan) {
     return {"its devices are " + spans_text(numbers) + " of the cluster, in this order"};
   }
   std::vector<int> servers;
-  for (const auto& [server, devices] : plan.chosen_of_server) servers.push_back(server);
+  for (const UsedServer& server : plan.servers) servers.push_back(server.number);
   if (are_first(servers, 1)) return {};
   return {"its servers are " + numbers_text(servers) + " of the cluster, in this order"};
 }
 
-std::vector<std::string> device_texts(const FrameworkPlan& plan) {
+std::vector<std::string> device_texts(const FrameworkPlan& plan, bool takes_all) {
   std::vector<std::string> out;
-  for (const auto& [server, devices] : plan.chosen_of_server) {
-    if (are_first(devices)) continue;
-    out.push_back("CUDA_VISIBLE_DEVICES=" + numbers_text(devices, ",") + " on server " + std::to_string(server) +
-                  " of the cluster");
+  for (const UsedServer& server : plan.servers) {
+    const bool all = server.devices.size() == static_cast<std::size_t>(server.has);
+    if (are_first(server.devices) && (all || !takes_all)) continue;
+    out.push_back("CUDA_VISIBLE_DEVICES=" + numbers_text(server.devices, ",") + " on server " +
+                  std::to_string(server.number) + " of the cluster");
   }
   return out;
 }
 
 std::vector<std::string> torchrun_words(const FrameworkPlan& plan, std::vector<std::string>* missing) {
   std::vector<std::string> words = {"torchrun"};
-  const std::vector<int>& servers = plan.servers;
+  const std::vector<int> servers = used_of_servers(plan);
   if (servers.empty()) {
     missing->push_back("the servers are not known: start " + std::to_string(plan.devices()) + " processes");
     for (const std::string& text : server_texts(plan)) missing->push_back(text);

@@ -13,9 +13,11 @@
 namespace automap::emit {
 
 struct EmittedFile {
-  std::string suffix;  // behind the name that was asked for: "" of the main file
+  std::string module;  // "" of the main file; else a module of Python beside it: "stages" is ds_stages.py of ds.json
   std::string text;
 };
+// Where that stands beside the main file: a name that Python can import.
+std::string module_path_beside(const std::string& main_path, const std::string& module);
 
 struct Emitted {
   std::vector<std::string> launch;     // the words in front of the arguments: "torchrun --nnodes 2 ... pretrain_gpt.py"
@@ -53,12 +55,16 @@ Emitted emit_deepspeed(const FrameworkPlan& plan, const std::string& layers);
 Emitted emit_torch(const FrameworkPlan& plan, const std::string& layers);
 Emitted emit_jax_mesh(const FrameworkPlan& plan);
 
+// Of a plan whose gradients are summed behind the backward pass, for what cannot be told to.
+constexpr const char* kSumsBeside =
+    "a plan for --gradient-sync overlap: gradients are summed beside the backward pass here";
+
 // "torchrun --nnodes 2 --nproc-per-node 8", and what is missing where there are several, or they are not known.
 std::vector<std::string> torchrun_words(const FrameworkPlan& plan, std::vector<std::string>* missing);
 
-// Which servers of the cluster are used, where they are not the first ones in their order, and which devices of them:
-// a sentence each.
+// Which servers of the cluster are used, where they are not the first ones in their order, and which devices of them,
+// where they are not the first ones, or are some of many and the program `takes_all` that it sees: a sentence each.
 std::vector<std::string> server_texts(const FrameworkPlan& plan);
-std::vector<std::string> device_texts(const FrameworkPlan& plan);
+std::vector<std::string> device_texts(const FrameworkPlan& plan, bool takes_all = false);
 
 }  // namespace automap::emit

@@ -151,6 +151,7 @@ Emitted emit_torch(const FrameworkPlan& plan, const std::string& layers) {
   }
   text += "]\nSPLIT_BEFORE = [" + before + "]\n" + kBody;
   out.files.push_back({"", text});
+  if (!plan.overlap) out.missing.push_back(kSumsBeside);
   out.launch = torchrun_words(plan, &out.missing);
   out.launch.push_back("train.py");
   out.missing.push_back("train.py, which makes the model and a Step of the script: automap emit writes that");

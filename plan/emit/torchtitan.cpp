@@ -119,6 +119,7 @@ Emitted emit_torchtitan(const FrameworkPlan& plan, const std::string& layers) {
         "torchtitan's tensor parallelism also splits what lies between products along the sequence; the plan counts it "
         "whole");
   }
+  if (!plan.overlap) out.missing.push_back(kSumsBeside);
   out.launch = torchrun_words(plan, &out.missing);
   out.launch.insert(out.launch.end(), {"-m", "torchtitan.train"});
   out.with_file = "--job.config_file FILE";

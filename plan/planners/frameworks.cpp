@@ -67,7 +67,7 @@ std::vector<Framework> make_rows() {
       //   shard_optimizer_over_data (1) is newer than the row.
       // - recomputation: remat_policy, of every layer alike.
       {"maxtext",
-       "MaxText of 2025",
+       "MaxText 0.2",
        {Schedule::kGpipe},
        false,
        false,

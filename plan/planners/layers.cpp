@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "common/base/cli.h"
 #include "common/base/work.h"
@@ -269,8 +270,11 @@ std::vector<int> stack_starts(const Profile& profile) {
 }
 
 std::string module_path(const std::string& layer) {
+  // What a step in JAX calls the tree of its variables is no module: a stacked layer goes by its variables' names.
+  constexpr std::string_view kVariables = "params/";
   std::string path;
-  for (std::size_t at = 0; at <= layer.size();) {
+  for (std::size_t at = layer.compare(0, kVariables.size(), kVariables) == 0 ? kVariables.size() : 0;
+       at <= layer.size();) {
     const std::size_t end = std::min(layer.find('/', at), layer.size());
     const std::string part = layer.substr(at, end - at);
     const bool word = std::all_of(part.begin(), part.end(),

@@ -11,6 +11,7 @@ from programs import BIN, FIXTURES, NO_JAX, ProgramTest, python_with_jax, run
 
 GPT2 = FIXTURES / "gpt2.hlo.gz"
 T5 = FIXTURES / "t5_6_6.hlo.gz"
+LLAMA = FIXTURES / "llama_8b.hlo.gz"
 SCAN = FIXTURES / "transformer_scan.hlo.gz"
 FRAMEWORKS = ["jax", "maxtext", "torch", "torchtitan", "megatron", "deepspeed"]
 JAX = python_with_jax()
@@ -46,6 +47,8 @@ class Emit(ProgramTest):
                  (GPT2, "h100-2x8", 256, "torchtitan", "--stages", "2"), (GPT2, "h100-2x8", 256, "torchtitan"),
                  (GPT2, "h100-2x8", 256, "maxtext"), (SCAN, "a100-2x8", 64, "maxtext", "--stages", "2"),
                  (GPT2, "h100-2x8", 256, "deepspeed", "--stages", "1", "--zero", "3"),
+                 (GPT2, "a100-2x8", 64, "torch", "--stages", "2"), (SCAN, "a100-2x8", 64, "jax", "--stages", "2"),
+                 (LLAMA, "a100-2x8", 256, "deepspeed", "--gradient-sync", "after"),
                  (GPT2, "h100-2x8", 256, "deepspeed", "--stages", "2")]
         for model, cluster, batch, framework, *options in cases:
             with self.subTest(framework=framework, options=options):
@@ -116,7 +119,7 @@ class Emit(ProgramTest):
         config = json.loads(text)
         self.assertEqual(config["train_batch_size"], 256)
         self.assertEqual(config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"] * 16, 256)
-        stages = ast.parse((self.folder / "deepspeed.out.stages.py").read_text())
+        stages = ast.parse((self.folder / "deepspeed_stages.py").read_text())
         lists = next(ast.literal_eval(node.value) for node in stages.body
                      if isinstance(node, ast.Assign) and node.targets[0].id == "STAGES")
         self.assertEqual([name for part in lists for name in part if "'" in name], [f"a\"'\\{i}" for i in range(12)])
@@ -207,7 +210,7 @@ class Emit(ProgramTest):
         self.assert_refused("partition", self.put("bad.json", json.dumps(bad)), "--to", "megatron", code=3)
         # The second file's place is taken: neither is written.
         path, _ = self.plan(GPT2, "config-c", 256, "deepspeed", "--stages", "2")
-        (self.folder / "two.stages.py").mkdir()
+        (self.folder / "two_stages.py").mkdir()
         done = run("automap-emit", path, "--to", "deepspeed", "-o", self.folder / "two")
         self.assertNotEqual(done.returncode, 0)
         self.assertFalse((self.folder / "two").exists())
@@ -217,7 +220,7 @@ class Emit(ProgramTest):
         # Of a module that JAX made, in MaxText's words, as far as it can run the plan.
         plain = ("automap-infer", GPT2, "--cluster", "h100-2x8", "--batch", "256", "--explore", "off")
         report = run(*plain, "--stages", "1", "--zero", "3").stdout
-        self.assertIn("\nTo type for maxtext\n  python3 -m MaxText.train src/MaxText/configs/base.yml dcn_data_parallelism=", report)
+        self.assertIn("\nTo type for maxtext\n  python3 -m maxtext.trainers.pre_train.train src/maxtext/configs/base.yml dcn_data_parallelism=", report)
         report = run(*plain, "--stages", "2", "--schedule", "1f1b").stdout
         self.assertTrue(report.rstrip().split("\n")[-1].startswith("To type      nothing: maxtext cannot run "), report)
         out = self.folder / "a plan.json"
@@ -231,7 +234,7 @@ class Emit(ProgramTest):
                                             f"  a file, other frameworks: {last} --to megatron -o FILE\n"), report)
         # What it says to type is typed in a shell.
         for framework, typed in (("megatron", 'pretrain_gpt.py $(cat it.args)'), ("deepspeed", "--deepspeed_config it.args"),
-                                 ("torchtitan", "-m torchtitan.train --job.config_file it.args"), ("maxtext", "-m MaxText.train it.args")):
+                                 ("torchtitan", "-m torchtitan.train --job.config_file it.args"), ("maxtext", "-m maxtext.trainers.pre_train.train it.args")):
             path, _ = self.plan(GPT2, "h100-2x8", 256, framework, "--stages", "1")
             done = subprocess.run([BIN / "automap-emit", path, "--to", framework, "-o", "it.args"], cwd=self.folder, capture_output=True, text=True)
             self.assertIn(typed + "\n", done.stderr)
@@ -292,8 +295,19 @@ on = plan.mesh()
 assert [device.id for device in on.devices.flat] == [7, 6, 4, 5], on.devices
 assert dict(on.shape) == {"stage": 1, "data": 2, "model": 2}, on.shape
 tree = {"h": [{"attn": {"c_attn": {"kernel": jnp.ones((768, 2304)), "bias": jnp.ones((2304,))}}}], "odd": jnp.ones((3, 5))}
-specs = plan.specs(tree)
+try:
+    plan.specs(tree)
+    raise SystemExit("a variable that the plan does not know is left whole")
+except ValueError as error:
+    assert "does not know params/odd; it knows params/h/0/attn/c_attn/bias" in str(error), error
+specs = plan.specs(tree, unknown="whole")
 assert specs["odd"] == P(None, None), specs
+assert plan.spec("odd", (4, 8), unknown="whole") == P("data", None)
+try:
+    plan.spec(next(name for name, dim in SPLIT.items() if dim == 1), (4,))
+    raise SystemExit("a dimension that is not there is split")
+except ValueError as error:
+    assert "(4,)" in str(error), error
 for name, dim in SPLIT.items():
     shape, other = (4, 8), 1 - dim
     assert plan.spec(name, shape)[dim] == "model" and plan.spec(name, shape)[other] == "data", name

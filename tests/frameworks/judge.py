@@ -4,13 +4,20 @@
     judge.py FOLDER megatron-fields                   the fields of its configuration classes
     judge.py FOLDER torchtitan FILE                   its tables
     judge.py FOLDER deepspeed FILE REPLICAS           its configuration
-    judge.py FOLDER deepspeed-stages FILE RANKS       the layers of each stage, by its topology"""
+    judge.py FOLDER deepspeed-stages FILE RANKS       the layers of each stage, by its topology
+    judge.py FOLDER deepspeed-include SLOTS INCLUDE   the servers and devices that --include chooses: HOST1=8,HOST2=8
+    judge.py FOLDER maxtext FILE DEVICES LAYERS       its configuration of a model of so many layers"""
 
 import ast
+import collections
+import copy
+import importlib
 import json
 import logging
+import math
 import sys
 import types
+import typing
 from pathlib import Path
 
 import stand_ins
@@ -108,6 +115,46 @@ def deepspeed_stages(folder, file, ranks):
         made = names["pipeline_module"](layers)
         out.append(made.layers[made._local_start:made._local_stop])
     return out
+
+
+def deepspeed_include(folder, slots, include):
+    """Its launcher's own functions, without the rest of the launcher."""
+    source = ast.parse((folder / "deepspeed" / "deepspeed" / "launcher" / "runner.py").read_text())
+    wanted = ("parse_node_config", "parse_node_config_list", "parse_resource_filter", "parse_inclusion_exclusion", "_stable_remove_duplicates")
+    functions = [node for node in source.body if isinstance(node, ast.FunctionDef) and node.name in wanted]
+    scope = {**vars(typing), "collections": collections, "deepcopy": copy.deepcopy, "logger": logging.getLogger()}
+    exec(compile(ast.Module(functions, []), "runner.py", "exec"), scope)
+    pool = {host: int(count) for host, count in (one.split("=") for one in slots.split(","))}
+    return list(scope["parse_inclusion_exclusion"](pool, include, "").items())
+
+
+def maxtext(folder, file, devices, layers):
+    import yaml
+    package = folder / "maxtext" / "maxtext"
+    stand_ins.stand_in_for("jax", "flax", "jinja2", "maxtext.utils")
+    stand_ins.bare_package("maxtext", package)
+    for name in ("configs", "common"):
+        stand_ins.bare_package("maxtext." + name, package / name)
+    import jax
+    jax.devices = lambda *_: [None] * int(devices)
+    jax.local_device_count = lambda: int(devices)
+    paths, max_utils = (importlib.import_module("maxtext.utils." + name) for name in ("globals", "max_utils"))
+    paths.MAXTEXT_ASSETS_ROOT, paths.HF_IDS = "/assets", {}
+    from maxtext.configs import types as configs
+    values = yaml.safe_load((package / "configs" / "base.yml").read_text())
+    own = yaml.safe_load(Path(file).read_text())
+    if own.pop("base_config") != "base.yml":
+        raise ValueError("it is not made of base.yml")
+    unknown = set(own) - set(values)
+    if unknown:
+        raise ValueError(f"not in base.yml: {sorted(unknown)}")
+    values.update(own, run_name="judged", hardware="gpu_multiprocess", base_num_decoder_layers=int(layers))
+    max_utils.get_num_slices = lambda *_: math.prod(value for key, value in own.items() if key.startswith("dcn_"))
+    known = configs.MaxTextConfig.model_fields
+    # As its pyconfig prepares them.
+    made = configs.MaxTextConfig(**{key: None if str(value).lower() == "none" else value for key, value in values.items() if key in known})
+    found = {key: getattr(made, key) for key in own}
+    return {"config": found, "micro": made.micro_batch_size_to_train_on, "batch": made.global_batch_size_to_train_on}
 
 
 if __name__ == "__main__":

@@ -1,41 +1,26 @@
-"""What automap-emit writes, judged by the frameworks' own parsers and configuration classes (scripts/frameworks_python.sh fetches
-them; torch is not among them, so that nothing is run)."""
+"""The golden files of automap-emit, judged by the frameworks' own parsers and configuration classes."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 import unittest
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "cli"))
-from programs import FIXTURES, SOURCE, ProgramTest, run  # noqa: E402
+from judging import NO_FRAMEWORKS, PYTHON, JudgedTest
+from programs import SOURCE
 
-PYTHON = os.environ.get("AUTOMAP_FRAMEWORKS_PYTHON")
-NO_FRAMEWORKS = "no parsers of frameworks; AUTOMAP_FRAMEWORKS_PYTHON=$(scripts/frameworks_python.sh) fetches them"
 GOLDEN = SOURCE / "tests" / "data" / "emit"
-GPT2 = FIXTURES / "gpt2.hlo.gz"
 
 
 def golden(framework):
     """(name, {file suffix: text}, whole) of every plan that the framework can run."""
     for entry in (GOLDEN / f"{framework}.txt").read_text().split("=== ")[1:]:
         name, rest = entry.split("\n", 1)
-        files = dict(part.split("\n", 1) for part in re.split(r"(?m)^--- FILE", rest)[1:])
+        files = dict(part.split("\n", 1) for part in re.split(r"(?m)^--- FILE ?", rest)[1:])
         if files:
             yield name, files, rest
 
 
 @unittest.skipUnless(PYTHON, NO_FRAMEWORKS)
-class Parsers(ProgramTest):
-    def judge(self, *arguments):
-        folder = Path(PYTHON).parent.parent / "frameworks"
-        judge = Path(__file__).resolve().parent / "judge.py"
-        done = subprocess.run([PYTHON, "-B", str(judge), str(folder), *map(str, arguments)], capture_output=True, text=True)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return json.loads(done.stdout.strip().split("\n")[-1])
-
+class Parsers(JudgedTest):
     def test_megatrons_layouts(self):
         seen = 0
         for name, files, _ in golden("megatron"):
@@ -100,38 +85,47 @@ class Parsers(ProgramTest):
                 with self.assertRaises(AssertionError):
                     self.judge("deepspeed", self.folder / "ds.json", replicas + 1)
                 seen += 1
-                if ".stages.py" not in files:
+                if "stages" not in files:
                     continue
                 pipelines += 1
-                stages = self.put("stages.py", files[".stages.py"])
-                width = wanted.get("tensor_parallel", {}).get("autotp_size", 1)
+                stages = self.put("stages.py", files["stages"])
+                width = int(re.search(r"(?m)^WIDTH = (\d+)", files["stages"])[1])
                 ranks = wanted["pipeline"]["stages"] * replicas * width
                 of_ranks = self.judge("deepspeed-stages", stages, ranks)
-                lists = re.findall(r"(?m)^    (\[.*\]),$", files[".stages.py"])
+                lists = re.findall(r"(?m)^    (\[.*\]),$", files["stages"])
                 self.assertEqual(of_ranks, [json.loads(lists[rank // (replicas * width)]) for rank in range(ranks)])
         self.assertGreaterEqual(seen, 6)
         self.assertGreaterEqual(pipelines, 3)
 
-    def test_plans_of_a_fixture(self):
-        for framework, batch, *options in (("megatron", 256, "--stages", "4"), ("torchtitan", 256, "--stages", "2"),
-                                           ("deepspeed", 256, "--stages", "2")):
-            with self.subTest(framework):
-                path, out = self.folder / "plan.json", self.folder / "out"
-                done = run("automap-infer", GPT2, "--cluster", "config-c", "--batch", batch, "--for", framework, "--explore", "off",
-                           *options, "-o", path, "-q")
-                self.assertEqual(done.returncode, 0, done.stderr)
-                self.assertEqual(run("automap-emit", path, "--to", framework, "-o", out).returncode, 0)
-                plan = json.loads(path.read_text())
-                counts = plan["layer_split"]["layers_per_stage"]["h"]
-                if framework == "megatron":
-                    words = out.read_text().split()
-                    layout = words[words.index("--pipeline-model-parallel-layout") + 1]
-                    self.assertEqual(self.judge("megatron", layout, len(counts), 12), counts)
-                elif framework == "torchtitan":
-                    parts = self.judge("torchtitan", out)["parallelism"]["module_fqns_per_model_part"]
-                    self.assertEqual([sum("layers." in name for name in part) for part in parts], counts)
-                else:
-                    self.assertEqual(self.judge("deepspeed", out, plan["groups"][0]["replicas"])["batch"], 256)
+    def test_deepspeeds_include(self):
+        seen = 0
+        for name, _, whole in golden("deepspeed"):
+            include = re.search(r"--include (\S+)", whole)
+            slots = re.search(r"(?m)^and: a hostfile .*slots=(.*)$", whole)
+            if not include:
+                continue
+            with self.subTest(name):
+                wanted = [one.split(":") for one in include[1].split("@")]
+                has = slots[1].split(", ") if slots else ["8"]
+                hosts = ",".join(f"{host}={slots}" for (host, _), slots in zip(wanted, has, strict=True))
+                chosen = self.judge("deepspeed-include", hosts, include[1])
+                self.assertEqual(chosen, [[host, [int(one) for one in devices.split(",")]] for host, devices in wanted])
+                seen += 1
+        self.assertGreaterEqual(seen, 2)
+        # The order of servers is the hostfile's, that of devices is their own: what is emitted has both so.
+        self.assertEqual(self.judge("deepspeed-include", "a=4,b=4", "b:3,2@a:1"), [["a", [1]], ["b", [2, 3]]])
+
+    def test_maxtexts_configuration(self):
+        seen = pipelines = 0
+        for name, files, _ in golden("maxtext"):
+            with self.subTest(name):
+                self.judge_maxtext(files[""])
+                seen += 1
+                pipelines += "num_pipeline_microbatches" in files[""]
+        self.assertGreaterEqual(seen, 8)
+        self.assertGreaterEqual(pipelines, 2)
+        with self.assertRaises(AssertionError):
+            self.judge("maxtext", self.put("bad.yml", 'base_config: "base.yml"\nici_fsdp_paralelism: 8\n'), 8, 8)
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ void declare(OptionTable& table, EmitProgramOptions& o) {
       .required();
   table
       .add(&o.output, "output",
-           "write them to FILE, and what needs a file of its own beside it (FILE.stages.py); - is standard output")
+           "write them to FILE, and what needs a file of its own beside it (of FILE.json FILE_stages.py); - is standard output")
       .writes_file()
       .shorthand('o')
       .metavar("FILE")
@@ -175,7 +175,9 @@ void write_files(const EmitProgramOptions& o, const Emitted& emitted) {
   }
   OutputSet outputs;
   std::vector<AtomicFile*> files;
-  for (const emit::EmittedFile& file : emitted.files) files.push_back(&outputs.add(o.output + file.suffix));
+  for (const emit::EmittedFile& file : emitted.files) {
+    files.push_back(&outputs.add(file.module.empty() ? o.output : emit::module_path_beside(o.output, file.module)));
+  }
   for (std::size_t i = 0; i < files.size(); ++i) files[i]->write(emitted.files[i].text);
   outputs.prepare();
   outputs.commit();
@@ -183,7 +185,7 @@ void write_files(const EmitProgramOptions& o, const Emitted& emitted) {
 
 std::string emitted_json(const EmitProgramOptions& o, const Emitted& emitted) {
   Json files = Json::object();
-  for (const emit::EmittedFile& file : emitted.files) files[file.suffix.empty() ? "main" : file.suffix] = file.text;
+  for (const emit::EmittedFile& file : emitted.files) files[file.module.empty() ? "main" : file.module] = file.text;
   return json_text({{"framework", o.to},
                     {"launch", emitted.launch},
                     {"arguments", emitted.arguments},
@@ -243,6 +245,10 @@ int emit_main(int argc, char** argv) {
       behind.replace(at, 4, emit::shell_word(o.output));
     }
     log_info("start it with " + printable(emit::shell_line(emitted.launch) + (behind.empty() ? "" : " ") + behind));
+  }
+  for (const emit::EmittedFile& file : emitted.files) {
+    if (file.module.empty() || o.output.empty() || o.output == "-") continue;
+    log_info("and: " + printable(emit::module_path_beside(o.output, file.module)) + " is written beside it");
   }
   for (const std::string& missing : emitted.missing) log_info("and: " + missing);
   return 0;

@@ -10,7 +10,7 @@ namespace {
 
 TEST(Markup, HoldsNoMarkupAndNoControls) {
   EXPECT_EQ(escape_markup("a<\"b\"&\n"), "a&lt;&quot;b&quot;&amp;\\n");
-  EXPECT_EQ(escape_markup("</script><script>'x'"), "&lt;/script&gt;&lt;script&gt;'x'");
+  EXPECT_EQ(escape_markup("</script><script>'x'"), "&lt;/script&gt;&lt;script&gt;&#39;x&#39;");
   EXPECT_EQ(escape_lines("a\n<\x02"), "a\n&lt;\\x02");
   EXPECT_EQ(escape_markup("\x01\xff"), "\\x01\\xff");
 }

@@ -55,6 +55,13 @@ FrameworkPlan llama(const std::vector<int>& counts) {
   return stacked(counts, "layers", {"tok_embeddings"}, {"norm", "output"});
 }
 
+// The cluster's servers, of which plans() says what they have alone.
+std::vector<UsedServer> having(const std::vector<int>& devices) {
+  std::vector<UsedServer> servers;
+  for (const int has : devices) servers.push_back({static_cast<int>(servers.size()) + 1, has, {}});
+  return servers;
+}
+
 struct NamedPlan {
   const char* name;
   FrameworkPlan plan;
@@ -67,58 +74,101 @@ std::vector<NamedPlan> plans() {
     return all.back().plan;
   };
   FrameworkPlan* plan = &add("data parallel on one server", gpt({1}));
-  plan->replicas = 8, plan->samples = 4, plan->micro_batches = 2, plan->servers = {8};
+  plan->replicas = 8, plan->samples = 4, plan->micro_batches = 2, plan->servers = having({8});
 
   plan = &add("ZeRO 3 with recomputation on 4 servers", llama({1}));
-  plan->replicas = 32, plan->samples = 2, plan->zero = 3, plan->recompute = {true}, plan->servers = {8, 8, 8, 8};
+  plan->replicas = 32, plan->samples = 2, plan->zero = 3, plan->recompute = {true}, plan->servers = having({8, 8, 8, 8});
 
   plan = &add("ZeRO 2 and replicas of 4 devices, split along the sequence", llama({1}));
   plan->replicas = 4, plan->width = 4, plan->samples = 8, plan->zero = 2, plan->sequence_parallel = true;
-  plan->servers = {8, 8}, plan->split = {{"params['layers'][0]['attention']['wq']", 1}};
+  plan->servers = having({8, 8}), plan->split = {{"params['layers'][0]['attention']['wq']", 1}};
 
   plan = &add("uneven 1F1B of 32 layers on 2 servers, replicas of 4 devices", llama({17, 15}));
-  plan->replicas = 2, plan->width = 4, plan->samples = 1, plan->micro_batches = 32, plan->servers = {8, 8};
+  plan->replicas = 2, plan->width = 4, plan->samples = 1, plan->micro_batches = 32, plan->servers = having({8, 8});
   plan->sequence_parallel = true, plan->recompute = {true, true};
 
   plan = &add("1F1B with ZeRO 1 in even stages", gpt({3, 3, 3, 3}));
-  plan->replicas = 2, plan->samples = 4, plan->micro_batches = 8, plan->zero = 1, plan->servers = {8};
+  plan->replicas = 2, plan->samples = 4, plan->micro_batches = 8, plan->zero = 1, plan->servers = having({8});
   plan->shares_variables = true;
 
   plan = &add("1F1B in uneven stages of one device, the last without layers", gpt({4, 4, 4, 0}));
-  plan->samples = 2, plan->micro_batches = 8, plan->servers = {4};
+  plan->samples = 2, plan->micro_batches = 8, plan->servers = having({4});
 
   plan = &add("GPipe in even stages with ZeRO 3 on 2 servers", llama({8, 8, 8, 8}));
-  plan->replicas = 4, plan->samples = 2, plan->micro_batches = 8, plan->zero = 3, plan->servers = {8, 8};
+  plan->replicas = 4, plan->samples = 2, plan->micro_batches = 8, plan->zero = 3, plan->servers = having({8, 8});
   plan->schedule = Schedule::kGpipe;
 
   plan = &add("GPipe in even stages of one device, of which half a server is one", gpt({6, 6}));
-  plan->samples = 3, plan->micro_batches = 6, plan->servers = {2}, plan->schedule = Schedule::kGpipe;
+  plan->samples = 3, plan->micro_batches = 6, plan->servers = having({2}), plan->schedule = Schedule::kGpipe;
   plan->recompute = {true, true};
 
   plan = &add("1F1B with ZeRO 2 and recomputation in some stages", llama({5, 4, 3}));
-  plan->replicas = 2, plan->samples = 1, plan->micro_batches = 6, plan->zero = 2, plan->servers = {6};
+  plan->replicas = 2, plan->samples = 1, plan->micro_batches = 6, plan->zero = 2, plan->servers = having({6});
   plan->recompute = {true, false, false};
 
   // Parts in turn on both stages: as many layers each, and not.
   plan = &add("interleaved 1F1B of even parts", gpt({3, 3, 3, 3}));
   plan->stages = 2, plan->chunks = 2, plan->recompute = {true, true}, plan->replicas = 2, plan->samples = 2;
-  plan->micro_batches = 8, plan->servers = {4}, plan->zero = 1;
+  plan->micro_batches = 8, plan->servers = having({4}), plan->zero = 1;
 
   plan = &add("interleaved 1F1B of uneven parts", llama({9, 8, 8, 7}));
   plan->stages = 2, plan->chunks = 2, plan->recompute = {false, false}, plan->width = 2, plan->samples = 1;
-  plan->micro_batches = 6, plan->servers = {4};
+  plan->micro_batches = 6, plan->servers = having({4});
 
   plan = &add("stages of 3 devices on servers of 8 and 4", gpt({6, 4, 2, 0}));
-  plan->replicas = 3, plan->samples = 1, plan->micro_batches = 8, plan->servers = {8, 4};
+  plan->replicas = 3, plan->samples = 1, plan->micro_batches = 8, plan->servers = having({8, 4});
 
   plan = &add("1F1B on the last devices of the second server and the first of the first", gpt({6, 6}));
-  plan->replicas = 2, plan->samples = 1, plan->micro_batches = 8, plan->servers = {4, 4};
+  plan->replicas = 2, plan->samples = 1, plan->micro_batches = 8, plan->servers = having({4, 4});
   plan->chosen_devices = {6, 7, 0, 1};
   plan->zero = 1;
 
+  plan = &add("data parallel on six of a server's devices", gpt({1}));
+  plan->replicas = 6, plan->samples = 2, plan->servers = having({8});
+
+  plan = &add("GPipe on the second halves of two servers", llama({4, 4}));
+  plan->replicas = 4, plan->samples = 1, plan->micro_batches = 4, plan->servers = having({8, 8, 8});
+  plan->chosen_devices = {12, 13, 14, 15, 20, 21, 22, 23}, plan->zero = 3, plan->schedule = Schedule::kGpipe;
+
+  plan = &add("1F1B on the second half of a server, backwards", gpt({6, 6}));
+  plan->replicas = 2, plan->samples = 1, plan->micro_batches = 4, plan->servers = having({8});
+  plan->chosen_devices = {7, 6, 5, 4}, plan->zero = 1;
+
+  plan = &add("7B: uneven 1F1B of 32 layers on 4 servers", llama({9, 8, 8, 7}));
+  plan->replicas = 8, plan->samples = 1, plan->micro_batches = 32, plan->servers = having({8, 8, 8, 8});
+  plan->zero = 1;
+
+  plan = &add("13B: even 1F1B of 40 layers, replicas of 2 devices", llama({20, 20}));
+  plan->replicas = 4, plan->width = 2, plan->samples = 2, plan->micro_batches = 32, plan->zero = 1;
+  plan->sequence_parallel = true, plan->servers = having({8, 8});
+
+  plan = &add("13B: ZeRO 3 with gradients of 8 micro-batches added up", llama({1}));
+  plan->replicas = 32, plan->samples = 1, plan->micro_batches = 8, plan->zero = 3, plan->servers = having({8, 8, 8, 8});
+
+  plan = &add("70B: uneven 1F1B of 80 layers in 8 stages, replicas of 4 devices", llama({11, 10, 10, 10, 10, 10, 10, 9}));
+  plan->width = 4, plan->samples = 1, plan->micro_batches = 64, plan->sequence_parallel = true;
+  plan->recompute.assign(8, true), plan->servers = having({8, 8, 8, 8});
+
+  plan = &add("70B: ZeRO 3, replicas of 8 devices, gradients summed behind the backward", llama({1}));
+  plan->replicas = 4, plan->width = 8, plan->samples = 2, plan->micro_batches = 16, plan->zero = 3;
+  plan->sequence_parallel = true, plan->recompute = {true}, plan->servers = having({8, 8, 8, 8}), plan->overlap = false;
+  plan->split = {{"params['layers']['wq']", 2}, {"params['norm']['scale']", -1}};
+
+  plan = &add("GPipe in even stages, replicas of 2 devices, of a stack whose variables are stacked", llama({2, 2}));
+  plan->width = 2, plan->samples = 1, plan->micro_batches = 4, plan->servers = having({4});
+  plan->schedule = Schedule::kGpipe;
+  plan->split = {{"params['layers']['n1']", -1}, {"params['layers']['n2']", -1}, {"params['layers']['wq']", 2}};
+
+  plan = &add("GPipe in even stages, replicas of 2 devices, of layers that stand apart", llama({2, 2}));
+  plan->width = 2, plan->samples = 1, plan->micro_batches = 4, plan->servers = having({4});
+  plan->schedule = Schedule::kGpipe;
+  for (const char* layer : {"0", "1", "2", "3"}) {
+    plan->split.emplace_back("params['layers'][" + std::string(layer) + "]['wq']", 1);
+  }
+
   plan = &add("names that mean something to shells, TOML, JSON and Python",
               stacked({2, 2}, "blocks", {"it's; rm -rf $HOME", "a\"b\\c\n"}, {"head"}));
-  plan->samples = 1, plan->micro_batches = 4, plan->servers = {2};
+  plan->samples = 1, plan->micro_batches = 4, plan->servers = having({2});
   return all;
 }
 
@@ -144,7 +194,7 @@ std::vector<NamedPlan> random_plans() {
     plan.micro_batches = plan.stages * up_to(3), plan.zero = plan.replicas > 1 ? up_to(4) - 1 : 0;
     plan.sequence_parallel = plan.width > 1 && up_to(2) == 1;
     plan.schedule = up_to(3) == 1 ? Schedule::kGpipe : Schedule::k1f1b;
-    plan.servers = {plan.devices()};
+    plan.servers = having({plan.devices()});
     plan.recompute.assign(counts.size(), up_to(2) == 1);
   }
   return all;
@@ -199,9 +249,9 @@ Written written(const FrameworkPlan& plan) {
       out.layers.layers_per_stage[stack].push_back(static_cast<int>(of_stack));
     }
   }
-  for (const int devices : plan.servers) {
+  for (const UsedServer& has : plan.servers) {
     machine::ServerGroup server;
-    server.devices = devices;
+    server.devices = has.has;
     out.cluster.servers.push_back(server);
   }
   return out;
@@ -243,7 +293,9 @@ std::string told(const NamedPlan& one, const planners::Framework& framework, con
   }
   text += "$ " + shell_line(out.launch) + " " + shell_line(out.arguments) + "\n";
   for (const std::string& missing : out.missing) text += "and: " + missing + "\n";
-  for (const EmittedFile& file : out.files) text += "--- FILE" + file.suffix + "\n" + file.text;
+  for (const EmittedFile& file : out.files) {
+    text += "--- FILE" + (file.module.empty() ? "" : " " + file.module) + "\n" + file.text;
+  }
   return text;
 }
 
@@ -272,11 +324,11 @@ TEST(ToType, WhatIsWrittenIsReadBack) {
   std::vector<NamedPlan> all = plans();
   const std::vector<NamedPlan> more = random_plans();
   all.insert(all.end(), more.begin(), more.end());
-  for (const char* name : {"megatron", "torchtitan", "maxtext", "deepspeed"}) {
+  for (const char* name : {"megatron", "torchtitan", "maxtext", "deepspeed", "torch", "jax"}) {
     for (const NamedPlan& one : all) {
       const FrameworkPlan& plan = one.plan;
-      // Interleaved 1F1B is no layout.
-      if (plan.chunks > 1) continue;
+      // Interleaved 1F1B is no layout, nor are stages that recompute beside stages that do not.
+      if (plan.chunks > 1 || plan.recompute != std::vector<bool>(plan.recompute.size(), plan.recompute_any())) continue;
       const Emitted out = emitted_for(plan, planners::find_framework(name));
       if (!out.cannot.what.empty()) continue;
       SCOPED_TRACE(std::string(name) + ": " + one.name);
@@ -306,12 +358,12 @@ TEST(ToType, WhatIsWrittenIsReadBack) {
       // The same words on a command line.
       std::vector<std::string> line = out.launch;
       line.insert(line.end(), out.arguments.begin(), out.arguments.end());
-      const bool in_file_alone =
-          name == std::string("deepspeed") || (name == std::string("torchtitan") && plan.stages > 1);
-      if (in_file_alone) continue;
+      const bool on_a_line = name == std::string("megatron") || name == std::string("maxtext") ||
+                             (name == std::string("torchtitan") && plan.stages == 1);
+      if (!on_a_line) continue;
       const auto typed = read_words(shell_line(line));
       ASSERT_TRUE(typed);
-      const bool servers_alike = plan.servers.front() == plan.servers.back();
+      const bool servers_alike = plan.servers.front().has == plan.servers.back().has;
       std::string wanted = words->layout;
       if (name == std::string("megatron") && servers_alike) {
         wanted.replace(wanted.find("dp=auto"), 7, "dp=" + std::to_string(plan.replicas));
@@ -393,6 +445,15 @@ TEST(ReadWords, WhatIsNotPlannedIsRefused) {
                       "2\n[activation_checkpoint]\nmode = \"none\"\n"),
               HasSubstr("module_fqns_per_model_part is missing"));
   EXPECT_THAT(refused("\"\"\"A plan.\"\"\"\nimport torch\n"), HasSubstr("Python"));
+  const std::string torch = "# x\nimport torch\nSTAGES = 2\nSPLIT_BEFORE = []\n";
+  EXPECT_THAT(refused(torch + "RECOMPUTE = [True, False]\n"), HasSubstr("of all stages alike"));
+  EXPECT_THAT(refused(torch + "SCHEDULE = ScheduleInterleaved1F1B\n"), HasSubstr("ScheduleInterleaved1F1B"));
+  EXPECT_THAT(refused(torch + "MODULES = [\n    [\"h.0\"],\n]\n"), HasSubstr("1 parts for 2 stages"));
+  EXPECT_THAT(refused(torch + "SAMPLES = two\n"), HasSubstr("'two'"));
+  EXPECT_THAT(refused("# x\nimport jax\nMESH = {\"stage\": 1}\n"), HasSubstr("data"));
+  EXPECT_THAT(refused("# x\nimport jax\nMESH = {stage: 1}\n"), HasSubstr("MESH"));
+  EXPECT_THAT(refused("# x\nimport jax\nMESH = {\"stage\": 1, \"data\": 2, \"model\": 1}\nRECOMPUTE = yes\n"),
+              HasSubstr("'yes'"));
   EXPECT_FALSE(read_words("dp=8,pp=4,micro-batch-size=2"));
   EXPECT_FALSE(read_words(""));
   EXPECT_THAT(read_words("--micro-batch-size 2 --hidden-size 4096")->ignored, ::testing::ElementsAre("--hidden-size"));
@@ -449,7 +510,7 @@ TEST(FrameworkPlan, WhatTheTableLacksIsSaidFirst) {
 // Of servers of 4, 2 and 4 devices.
 TEST(FrameworkPlan, ProcessesStandWhereThePlansDevicesDo) {
   FrameworkPlan two = gpt({6, 6});
-  two.servers = {4, 2, 4};
+  two.servers = having({4, 2, 4});
   const auto placed = [&](const std::vector<int>& first, const std::vector<int>& second) {
     Written made = written(two);
     made.document.num_devices = 4;
@@ -466,7 +527,7 @@ TEST(FrameworkPlan, ProcessesStandWhereThePlansDevicesDo) {
     const Inexpressible cannot = framework_plan(planners::find_framework("megatron"), made.document, facts, &plan);
     if (!cannot.what.empty()) return "cannot run " + cannot.what;
     std::string text;
-    for (const int used : plan.servers) text += std::to_string(used) + " ";
+    for (const int used : used_of_servers(plan)) text += std::to_string(used) + " ";
     for (const std::string& said : server_texts(plan)) text += said + "; ";
     for (const std::string& said : device_texts(plan)) text += said + "; ";
     for (const int device : plan.chosen_devices) text += std::to_string(device) + " ";
@@ -480,14 +541,14 @@ TEST(FrameworkPlan, ProcessesStandWhereThePlansDevicesDo) {
   EXPECT_EQ(placed({1, 2}, {7, 8}), "2 2 its servers are 1, 3 of the cluster, in this order; 0 1 6 7 ");
   two.servers.clear();
   EXPECT_EQ(placed({7, 8}, {1, 2}), "its devices are 7-8, 1-2 of the cluster, in this order; 6 7 0 1 ");
-  two.servers = {4, 2, 4};
+  two.servers = having({4, 2, 4});
   EXPECT_EQ(placed({1, 5}, {2, 6}), "cannot run devices whose order comes back to server 1");
 }
 
 // Even groups of replicas leave over what a server has too little of for another.
 TEST(FrameworkPlan, EvenGroupsLeaveOutWhatTheirWidthDoes) {
   FrameworkPlan two = gpt({6, 6});
-  two.servers = {4, 2, 4};
+  two.servers = having({4, 2, 4});
   const Written made = written(two);
   pipeline::PlanCorner corner;
   corner.layout = "dp=1,pp=2,tp=3";
@@ -502,7 +563,7 @@ TEST(FrameworkPlan, EvenGroupsLeaveOutWhatTheirWidthDoes) {
   facts.cluster = &made.cluster;
   FrameworkPlan plan;
   EXPECT_EQ(framework_plan(planners::find_framework("megatron"), made.document, corner, facts, &plan).what, "");
-  EXPECT_EQ(plan.servers, (std::vector<int>{3, 3}));
+  EXPECT_EQ(used_of_servers(plan), (std::vector<int>{3, 3}));
   EXPECT_THAT(server_texts(plan), ::testing::ElementsAre("its servers are 1, 3 of the cluster, in this order"));
   EXPECT_EQ(plan.chosen_devices, (std::vector<int>{0, 1, 2, 6, 7, 8}));
 }

@@ -1,0 +1,46 @@
+// Sentences and tables of people's reports in as many columns as a terminal has.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/base/text_table.h"
+
+namespace automap {
+
+// `text` in lines of at most `room` columns, broken at blanks, and behind commas where that is not
+// enough; a word that is longer is shortened. At least one line.
+std::vector<std::string> wrap_words(const std::string& text, int room);
+
+// Every line of `text` that is longer than `width` is broken at blanks, what follows as far to the right as its value
+// ("Lower bound  9 ms" is a label of 13 columns, 16 at most) or its own indent. `width` 0: as it is.
+std::string wrap_lines(const std::string& text, int width);
+
+// A table that fits. Texts are wrapped in their columns; where that does not do, columns are left out, the least
+// important first, and a line below says which.
+class FittedTable {
+ public:
+  using Align = TextTable::Align;
+  static constexpr int kNeeded = 100;
+  struct Column {
+    std::string title;
+    Align align = Align::kRight;
+    int importance = kNeeded;
+    int least = 0;  // columns that a text is wrapped to; 0: it is not wrapped
+  };
+
+  explicit FittedTable(std::vector<Column> columns) : columns_(std::move(columns)) {}
+  // As many cells as columns. They may quote anything, as those of TextTable.
+  void add_row(std::vector<std::string> cells);
+  // `width` of all with the indent; 0: as wide as it gets, nothing wrapped or left out.
+  std::string render(const std::string& indent, int width) const;
+
+ private:
+  std::vector<Column> columns_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+// The columns that COLUMNS says, else those of the terminal on standard output; 0: there is no terminal, either.
+int terminal_columns();
+
+}  // namespace automap

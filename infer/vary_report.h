@@ -1,0 +1,35 @@
+// What --vary and --compare-clusters found: as a table for people, as JSON with every plan in it, as CSV, as a chart.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/pipeline/plan_json.h"
+
+namespace automap::infer {
+
+// One value and the answer to its question.
+struct VariedRow {
+  std::string value;
+  std::optional<pipeline::PlanDocument> plan;
+  std::string why;  // there is no plan
+};
+
+struct VariedRows {
+  std::string name;  // what was changed
+  bool clusters = false;
+  std::string model, cluster;  // the latter empty where clusters are compared
+  std::vector<VariedRow> rows;
+  std::size_t asked = 0;  // values; more than rows where a signal stopped them
+  bool profile = false;   // samples are not known
+};
+
+// `width` in columns; 0: any.
+std::string vary_text(const VariedRows& rows, int width);
+// Schema automap.vary/1 (docs/formats/vary.md).
+std::string vary_json(const VariedRows& rows);
+// A line for each row below a line of titles.
+std::string vary_csv(const VariedRows& rows);
+
+}  // namespace automap::infer

@@ -1,0 +1,15 @@
+// A module's layers and the tensors between them as a picture, the stages of a plan drawn in.
+#pragma once
+
+#include <string>
+
+#include "common/pipeline/plan_json.h"
+#include "inspect/layer_graph.h"
+
+namespace automap::inspect {
+
+// An SVG file that needs nothing else, from top to bottom, in the colours of the reader (light or dark). `plan`: null,
+// or a plan of this module; throws Error(kData) naming `source` where the module has not what its stages are made of.
+std::string graph_picture(const LayerGraph& layers, const pipeline::PlanDocument* plan, const std::string& source);
+
+}  // namespace automap::inspect

@@ -1,0 +1,198 @@
+"""automap-infer --vary, --compare-clusters, --explain and reports of any width; automap-inspect --graph."""
+
+import csv
+import json
+import signal
+import subprocess
+import unittest
+import xml.etree.ElementTree as ElementTree
+
+from programs import BIN, FIXTURES, TIMEOUT_S, ProgramTest, environment, profile_csv, run
+
+SVG = "{http://www.w3.org/2000/svg}"
+TINY = FIXTURES / "tiny_mlp.hlo"
+# What a clock says of a plan, and which call it was made by.
+OWN = ("planning_ms", "found_ms", "proven_ms", "provenance", "alternatives")
+
+
+def without_clocks(plan):
+    return {key: value for key, value in plan.items() if key not in OWN}
+
+
+class Vary(ProgramTest):
+    def infer(self, *arguments, code=0, **kwargs):
+        result = run("automap-infer", *arguments, **kwargs)
+        self.assertEqual(result.returncode, code, result.stderr)
+        return result
+
+    def rows(self, *arguments, code=0):
+        document = json.loads(self.infer(*arguments, "--json", code=code).stdout)
+        self.assertEqual(document["schema"], "automap.vary/1")
+        return document["rows"]
+
+    def alone(self, *arguments):
+        return without_clocks(json.loads(self.infer(*arguments, "--json").stdout))
+
+    def test_each_plan_is_that_of_a_call_of_its_own(self):
+        common = (TINY, "--effort", "quick")
+        on = (*common, "--cluster", "config-a")
+        for name, values in (("batch", "32,64"), ("micro-batch", "16..32"), ("micro-batches", "2,4")):
+            fixed = ("--batch", "64") if name != "batch" else ()
+            for row in self.rows(*on, *fixed, "--vary", f"{name}={values}"):
+                with self.subTest(name=name, value=row["value"]):
+                    self.assertEqual(without_clocks(row["plan"]), self.alone(*on, *fixed, f"--{name}", row["value"]))
+        for row in self.rows(*common, "--compare-clusters", "config-a,config-b"):
+            self.assertEqual(without_clocks(row["plan"]), self.alone(*common, "--cluster", row["value"]))
+
+    def test_figures_are_those_of_a_cluster_file(self):
+        cluster = {"schema": "automap.cluster/1", "name": "two", "servers": [{"count": 2, "devices": 2, "intra_gbytes_per_s": 10,
+                   "inter_gbytes_per_s": 2, "device": "mine"}], "intra_latency_us": 5, "inter_latency_us": 20,
+                   "devices": {"mine": {"memory_gib": 16, "relative_speed": 1}}}
+        model = self.put("small.csv", profile_csv(12, w_bytes=4e8))
+        path = self.put("two.json", json.dumps(cluster))
+
+        def changed(**to):
+            other = json.loads(json.dumps(cluster))
+            for key, value in to.items():
+                (other["devices"]["mine"] if key == "memory_gib" else other["servers"][0])[key] = value
+            return self.put("changed.json", json.dumps(other))
+
+        on = (model, "--cluster", path, "--effort", "quick", "--micro-batch", "8", "--micro-batches", "4")
+        for name, value, to in (("memory_gib", "24", {"memory_gib": 24}), ("inter_gbytes_per_s", "0.5", {"inter_gbytes_per_s": 0.5}),
+                                ("devices", "2", {"count": 1}), ("devices", "6", {"count": 3})):
+            with self.subTest(name=name, value=value):
+                row, = self.rows(*on, "--vary", f"{name}={value}")
+                own = self.alone(model, "--cluster", changed(**to), *on[3:])
+                self.assertEqual(without_clocks(row["plan"]), own)
+
+    def test_what_has_no_plan_is_a_row_that_says_why(self):
+        on = (TINY, "--cluster", "config-a", "--effort", "quick", "--micro-batch", "32")
+        chart, table = self.folder / "c.svg", self.folder / "t.csv"
+        result = self.infer(*on, "--vary", "batch=64,65", "--csv", table, "--chart", chart)
+        self.assertLessEqual(max(map(len, result.stdout.splitlines())), 100)
+        self.assertIn("no plan: ", result.stdout)
+        rows = list(csv.DictReader(table.open()))
+        self.assertEqual([row["batch"] for row in rows], ["64", "65"])
+        self.assertGreater(float(rows[0]["step_ms"]), 0)
+        self.assertIn("65", rows[1]["why_none"])
+        picture = ElementTree.parse(chart).getroot()
+        words = " ".join(picture.itertext())
+        self.assertIn("samples of a step (batch)", words)
+        self.assertIn("65: no plan: ", words)
+        self.assertEqual(len(list(picture.iter(f"{SVG}circle"))), 2)  # a step and samples in a second
+        self.assertNotIn("nan", chart.read_text())
+        rows = self.rows(*on, "--vary", "batch=65", code=4)
+        self.assertFalse(rows[0]["found"])
+
+    def test_refusals(self):
+        on = (TINY, "--cluster", "config-a")
+        for arguments, parts in ((("--vary", "bach=1,2"), ("did you mean 'batch'?", "devices")), (("--vary", "batch"), ("found ''",)),
+                                 (("--vary", "batch=1,x"), ("found 'x'", "whole number")), (("--vary", "batch=8..2"), ("ends below",)),
+                                 (("--vary", "batch=1,1"), ("twice",)), (("--vary", "batch=4", "--batch", "4"), ("exclude",)),
+                                 (("--vary", "batch=4", "--details"), ("drop --details",)), (("--chart", "x.svg"), ("--vary",)),
+                                 (("--compare-clusters", "config-b"), ("exclude",)), (("--explain", "bound"), ("did you mean 'bounds'?", "memory"))):
+            with self.subTest(arguments=arguments):
+                self.assert_fails(run("automap-infer", *on, *arguments), 2, *parts)
+        self.assertIn("change nothing", run("automap-infer", *on, "--explain", "memory", "--json").stderr)
+        self.assert_fails(run("automap-infer", TINY), 2, "missing --cluster")
+        self.assert_fails(run("automap-infer", TINY, "--compare-clusters", "config-a,nowhere"), 2, "nowhere")
+
+    def test_first_signal_prints_the_values_so_far(self):
+        path = self.put("long.csv", profile_csv(2000, c_ms=[1 + (i * 7919) % 13 for i in range(2000)]))
+        chart = self.folder / "c.svg"
+        process = subprocess.Popen([BIN / "automap-infer", path, "--cluster", "h100-8x8", "--grid", "all", "--planner", "exact",
+                                    "--micro-batch", "64", "--effort", "thorough", "--vary", "micro-batches=70000,16", "--json", "--chart", chart],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+        self.addCleanup(process.kill)
+        self.use_processor(process, 2)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=TIMEOUT_S)
+        self.assertEqual(process.returncode, 75, err)
+        document = json.loads(out)
+        self.assertEqual(document["asked"], 2)
+        # The first has no plan, at once; the second was being searched.
+        self.assertEqual([row["value"] for row in document["rows"]], ["70000"])
+        self.assertTrue(chart.exists())
+
+
+class Explain(ProgramTest):
+    def test_every_word_of_the_help_is_explained(self):
+        text = run("automap-infer", "--help").stdout
+        words = text[text.index("--explain"):].split("commas between:")[1].split("--output")[0]
+        words = [word.strip(" ,\n") for word in words.split(",")]
+        words[-1] = words[-1].split()[0]
+        self.assertIn("bounds", words)
+        on = (TINY, "--cluster", "config-a", "--effort", "quick")
+        for word in words:
+            result = run("automap-infer", *on, "--explain", word)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertGreater(len(result.stdout), 60, word)
+            self.assertNotIn("nan", result.stdout)
+            self.assertLessEqual(max(map(len, result.stdout.splitlines())), 100)
+        both = run("automap-infer", *on, "--explain", "memory,batch").stdout
+        self.assertLess(both.index("Memory\n"), both.index("Batch\n"))
+
+    def test_reports_fit_the_terminal(self):
+        on = (FIXTURES / "gpt2.hlo.gz", "--cluster", "config-a", "--effort", "quick", "--stages", "4", "--details")
+        for columns in (40, 80, 100):
+            text = run("automap-infer", *on, env=environment(COLUMNS=str(columns))).stdout
+            report = text[:text.index("\nTo type for")] if "\nTo type for" in text else text
+            report = report[:report.index("  for torch.distributed")] if "  for torch.distributed" in report else report
+            self.assertLessEqual(max(map(len, report.splitlines())), columns)
+        self.assertIn("there is no room for", text)
+
+
+class Graph(ProgramTest):
+    def picture(self, path, *arguments):
+        out = self.folder / "graph.svg"
+        result = run("automap-inspect", path, "--graph", out, *arguments)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("parameters", result.stdout)
+        return ElementTree.parse(out).getroot()
+
+    @staticmethod
+    def titles(picture):
+        return [title.text for title in picture.iter(f"{SVG}title")]
+
+    def test_layers_tensors_and_stages(self):
+        model, plan = FIXTURES / "transformer_scan.hlo.gz", self.folder / "plan.json"
+        result = run("automap-infer", model, "--cluster", "config-a", "--effort", "quick", "--stages", "2", "--explore", "off", "-o", plan)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        titles = self.titles(self.picture(model, "--plan", plan))
+        self.assertTrue(any("a loop of 24 turns" in title for title in titles), titles)
+        self.assertTrue(any(title.startswith("stage 2, device") for title in titles), titles)
+        self.assertTrue(any(title.startswith("cut: ") for title in titles), titles)
+        self.assert_fails(run("automap-inspect", TINY, "--graph", self.folder / "x.svg", "--plan", plan), 3, "no plan of this model")
+        self.assertFalse((self.folder / "x.svg").exists())
+
+    def module(self, layers, name):
+        lines, last = [], "x"
+        for i in range(layers):
+            lines.append(f'  %d{i} = f32[8,8]{{1,0}} dot(f32[8,8]{{1,0}} %{last}, f32[8,8]{{1,0}} %w), lhs_contracting_dims={{1}}, '
+                         f'rhs_contracting_dims={{0}}, metadata={{op_name="jit(f)/{name}_{i}/dot_general"}}')
+            last = f"d{i}"
+        lines[-1] = lines[-1].replace("  %d", "  ROOT %d", 1)
+        body = "\n".join(lines)
+        return (f"HloModule m\n\nENTRY %main (x: f32[8,8], w: f32[8,8]) -> f32[8,8] {{\n  %x = f32[8,8]{{1,0}} parameter(0)\n"
+                f"  %w = f32[8,8]{{1,0}} parameter(1)\n{body}\n}}\n")
+
+    def test_one_layer_two_hundred_and_long_names(self):
+        for layers, name in ((1, "h"), (200, "h"), (3, "<&" + 200 * "n")):
+            picture = self.picture(self.put("m.hlo", self.module(layers, name)))
+            boxes = [r for r in picture.iter(f"{SVG}rect") if r.get("class") == "box"]
+            self.assertEqual(len(boxes), layers)
+            self.assertNotIn("nan", ElementTree.tostring(picture, encoding="unicode").split(">", 1)[1][:200])
+        edges = [t for t in self.titles(picture) if " to " in t]
+        self.assertEqual(len(edges), 2)
+        self.assertTrue(all(t.endswith(": 256 B") for t in edges), edges)
+
+    def test_refusals(self):
+        out = self.folder / "x.svg"
+        self.assert_fails(run("automap-inspect", "config-a", "--graph", out), 3)
+        self.assert_fails(run("automap-inspect", self.folder, "--graph", out), 2, "--graph is for HLO")
+        self.assert_fails(run("automap-inspect", self.put("p.csv", profile_csv()), "--graph", out), 2, "--graph is for HLO")
+        self.assert_fails(run("automap-inspect", TINY, "--plan", "x.json"), 2, "--graph")
+
+
+if __name__ == "__main__":
+    unittest.main()
