@@ -62,7 +62,8 @@ def specs_for(tree, prefix, unknown="error"):
 
 def argument_specs(*arguments, names=None, unknown="error"):
     """specs_for() of every argument of the step, in order. `names` when some argument is not in ARGUMENTS."""
-    names = ARGUMENTS if names is None else names
+    if names is None:
+        names = ARGUMENTS[:-1] + _names_of_rest(arguments)
     if len(names) != len(arguments):
         raise ValueError(f"{len(arguments)} arguments, but the plan knows {len(names)}: {', '.join(names)}; give the "
                          "names of all arguments of the step with names=")
@@ -91,6 +92,16 @@ def jit(step, *arguments, names=None, unknown="error", devices=None, **options):
     on_mesh = mesh(devices)
     return jax.jit(step, in_shardings=shardings(argument_specs(*arguments, names=names, unknown=unknown), on_mesh),
                    out_shardings=shardings(result_specs(jax.eval_shape(step, *arguments)), on_mesh), **options)
+
+
+def _names_of_rest(arguments):
+    """The last of ARGUMENTS, or, where that is *rest, as many as are left: rest/0, rest/1."""
+    last, rest = ARGUMENTS[-1:], arguments[len(ARGUMENTS) - 1:]
+    paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(rest[:1])[0]]
+    if not last or len(rest) == 1 and any(_known_name(last[0], path[1:]) in SPECS for path in paths):
+        return last
+    several = tuple(f"{last[0]}/{k}" for k in range(len(rest)))
+    return several if any(_belongs(name, one) for name in SPECS for one in several) else last
 
 
 def _known_name(prefix, path):

@@ -36,6 +36,12 @@ def make_step():
     params = {"hidden": {"kernel": array(32, 64), "bias": array(64)}, "output": {"kernel": array(64, 8)}}
     return train_step, (params, params, {"x": array(16, 32), "y": array(16, 8)})
 
+def make_rest():
+    step, (params, state, batch) = make_step()
+    def several(params, opt_state, *rest):
+        return step(params, opt_state, {"x": rest[0], "y": rest[1]["y"]})
+    return several, (params, state, batch["x"], {"y": batch["y"]})
+
 def make_other_step():
     step, (params, _, batch) = make_step()
     params = {**params, "output": {"kernel": array(64, 16)}}
@@ -141,8 +147,9 @@ ROWS = {"batch/x": 0, "batch/y": 0}
 
 EXPORT = '''
 import sys, jax, step
-function, arguments = step.make_step()
-open("step.hlo", "w").write(jax.jit(function).lower(*arguments).as_text("hlo", debug_info=True))
+for name in ("step", "rest"):
+    function, arguments = getattr(step, "make_" + name)()
+    open(name + ".hlo", "w").write(jax.jit(function).lower(*arguments).as_text("hlo", debug_info=True))
 '''
 
 # The annotated module, as XLA's parser and partitioner see it: parameter and result shardings, and the collectives.
@@ -234,6 +241,20 @@ class WithoutJax(unittest.TestCase):
         self.assertEqual(script.expected_of(plan, {"all-reduce": (2, 0)}), {"all-reduce": (4, 64 * 10)})
 
 
+    def test_what_is_missing(self):
+        script = load_script()
+
+        def judged(found, expected):
+            missing = script.missing_of(found, expected)
+            return missing, script.not_applied(missing, found, expected)
+        sums, gathers, scatters = {"all-reduce": (13, 8)}, {"all-gather": (2, 8)}, {"reduce-scatter": (2, 8)}
+        for found, expected, missing, wrong in (({}, {}, [], False), (sums, sums, [], False), ({}, sums, ["all-reduce"], True),
+                                                (gathers, {**sums, **gathers}, ["all-reduce"], True),
+                                                (sums, {**sums, **gathers}, ["all-gather"], False),
+                                                (scatters, sums, [], False), (sums, gathers, ["all-gather"], True)):
+            self.assertEqual(judged(found, expected), (missing, wrong), (found, expected))
+
+
 class Comparison(unittest.TestCase):
     """What needs no JAX: which entries of two results differ."""
 
@@ -265,6 +286,40 @@ class Comparison(unittest.TestCase):
         both.rerun([1.6, 1.01, 5, 1], kicked=True)  # the first is decided by rounding, the second moves by too little
         self.assertEqual(both.open().tolist(), [False, True, True, False])
         self.assertEqual(both.worst(), 1)
+
+    def test_an_update_may_differ_by_what_its_moments_explain(self):
+        import numpy as np
+
+        # Adam's first step: the update is the sign of the gradient. Both moments of the first two entries are equal within
+        # what is allowed, but of the first the sign is not; the second, and a third whose moments are the same, may not move.
+        slots = [self.compared([1e-9, 0.5, 0.5, 1], [-1e-9, 0.50001, 0.5, 1])]
+        both = self.compared([0.9, 0.9, 0.9, 0.9], [1.1, 1.0, 1.0, 0.9])
+        both.excuse_update(np.ones(4), slots)
+        self.assertEqual(both.open().tolist(), [False, True, True, False])
+        # Nor may anything where a moment differs.
+        both = self.compared([0.9, 0.9], [1.1, 0.9])
+        both.excuse_update(np.ones(2), [self.compared([1e-9, 1], [0.1, 1])])
+        self.assertEqual(both.open().tolist(), [True, False])
+
+    def test_slots_go_with_the_variable_of_the_longest_path(self):
+        import types
+
+        script = load_script()
+        names = ["params['w']", "params['a']['w']", "opt_state['mu']['w']", "opt_state['mu']['a']['w']"]
+        leaves = types.SimpleNamespace(names=[(name,) for name in names], find=names.index)
+        asked = []
+
+        class Result:
+            name, alone = "", types.SimpleNamespace(shape=(2,), dtype=float)
+            np = types.SimpleNamespace(asarray=lambda value: types.SimpleNamespace(astype=lambda kind: value))
+            open = staticmethod(lambda: types.SimpleNamespace(any=lambda: True))
+
+            def excuse_update(self, before, slots):
+                asked.append((results.index(self), before, [results.index(slot) for slot in slots]))
+
+        results = [Result() for _ in names]
+        script.judge_updates(results, names, leaves, ["variable", "variable", "slot", None], list(range(4)))
+        self.assertEqual(asked, [(0, 0, [2]), (1, 1, [3])])
 
     def test_reruns_end(self):
         import numpy as np
@@ -381,6 +436,29 @@ class ApplyPlan(unittest.TestCase):
         # Of another model: names agree, shapes do not.
         self.assertIn("has shape", self.apply("found.json", step="step.py:make_other_step", code=3))
         self.assertIn("has shape", self.apply(self.plan({}), "--specs", "specs.py", step="step.py:make_other_step", code=3))
+
+    def test_steps_that_take_any_number_of_arguments(self):
+        self.search("adp", "rest.hlo", "--shards", 8, "--objective", "count", "-o", "rest.json", "--emit-jax", "rest_specs.py")
+        report = json.loads(self.apply("rest.json", "--json", "--specs", "rest_specs.py", "--strict", step="step.py:make_rest"))
+        self.assertTrue(report["equal"] and report["applied"])
+        self.assertEqual((report["partitioned"], report["not_in_plan"], report["missing"]), (2, [], []))
+        self.assertEqual(report["collectives"], report["expected"])
+        code = '''
+import rest_specs, step
+_, arguments = step.make_rest()
+assert rest_specs.argument_specs(*arguments)[2:] == (rest_specs.P("devices"), {"y": rest_specs.P("devices")})
+'''
+        done = subprocess.run([JAX, "-c", code], cwd=self.folder, capture_output=True, text=True, env=self.environment)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        # A file that leaves out what the plan splits is no file of the plan.
+        text = (self.folder / "rest_specs.py").read_text()
+        (self.folder / "less_specs.py").write_text(text.replace('"rest/0": P("devices")', '"rest/0": P()'))
+        self.assertIn("less_specs.py: rest[0]: the file says P",
+                      self.apply("rest.json", "--specs", "less_specs.py", step="step.py:make_rest", code=3))
+
+    def test_a_step_without_the_collectives_of_the_plan_fails(self):
+        out = self.apply(self.plan({"params/hidden/bias": -1}, partial_sums=3), code=1)
+        self.assertIn("NOT APPLIED: the plan expects 3 x all-reduce, XLA compiled none", out)
 
     def test_a_minimal_mesh_plan(self):
         path = self.folder / "mesh.json"
