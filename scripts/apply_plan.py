@@ -593,7 +593,7 @@ def run(options, plan):
         spec = [None if not of else of[0] if len(of) == 1 else tuple(of) for of in names]
         return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec))
 
-    how = {}
+    how, planned_step = {}, step
     if options.specs:
         specs = load_file(options.specs)
         if getattr(specs, "MESH", sizes) != sizes:
@@ -602,6 +602,8 @@ def run(options, plan):
             said = specs.argument_specs(*arguments, names=names, unknown="replicate")
             check_specs(options.specs, jax, said, leaves, dims, sharding)
             how["in_shardings"] = specs.shardings(said, mesh)
+            if hasattr(specs, "constrained"):  # files of older versions have no such function
+                planned_step = specs.constrained(step, mesh)
             how["out_shardings"] = specs.shardings(specs.result_specs(jax.tree_util.tree_unflatten(tree, results)), mesh)
         except ValueError as error:
             raise DoesNotFit(f"{options.specs}: {error}") from None
@@ -622,7 +624,7 @@ def run(options, plan):
         if not any(np.isnan(host(jax, np, leaf).astype(np.complex128)).any() for leaf in alone
                    if jax.dtypes.issubdtype(leaf.dtype, np.inexact)):
             break
-    lowered = jax.jit(step, **how).lower(*values)
+    lowered = jax.jit(planned_step, **how).lower(*values)
     try:  # every collective by itself, so that they can be counted
         compiled = lowered.compile(compiler_options={"xla_disable_hlo_passes": "cpu-all-reduce-combiner"})
     except Exception:  # pylint: disable=broad-except  # a JAX that does not know the option

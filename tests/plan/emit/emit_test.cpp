@@ -11,6 +11,7 @@
 #include "common/base/files.h"
 #include "common/hlo/hlo_reader.h"
 #include "common/hlo/hlo_text.h"
+#include "plan/emit/jax_constraints.h"
 
 namespace automap::emit {
 
@@ -422,7 +423,16 @@ TEST(EmitHlo, UnusualModules) {
 
 // --- JAX ---
 
-PartitionPlan plan_of(Loaded* loaded, const std::map<std::string, int>& splits) {
+struct PlannedByHand {
+  PartitionPlan plan;
+  sharding::Propagation decided;
+};
+
+std::string jax_of(const Loaded& loaded, const PlannedByHand& written) {
+  return emit_jax(loaded.model, written.plan, Layout({{&loaded.model, &written.decided}}));
+}
+
+PlannedByHand plan_of(Loaded* loaded, const std::map<std::string, int>& splits) {
   PartitionPlan plan;
   plan.kind = "operator";
   plan.model = "tiny \"\"\" \\ model";
@@ -433,12 +443,12 @@ PartitionPlan plan_of(Loaded* loaded, const std::map<std::string, int>& splits) 
     EXPECT_FALSE(decided.split({input.node, dim})) << name;
   }
   describe_decision(loaded->model, decided, &plan);
-  return plan;
+  return {plan, decided};
 }
 
 TEST(EmitJax, Tables) {
   const auto loaded = from_text(read_file(kFolder + "tiny_mlp.hlo"));
-  const std::string text = emit_jax(loaded->model, plan_of(loaded.get(), {{"params__dense_1____kernel__.1", 1}}));
+  const std::string text = jax_of(*loaded, plan_of(loaded.get(), {{"params__dense_1____kernel__.1", 1}}));
   EXPECT_THAT(text, HasSubstr("MESH = {\"devices\": 8}\nSHARDS = 8\n"));
   EXPECT_THAT(text, HasSubstr("ARGUMENTS = (\"params\", \"batch\")\n"));
   EXPECT_THAT(text, HasSubstr("\n    # params\n    \"params/dense_1/bias\": P(\"devices\"),\n"
@@ -449,10 +459,14 @@ TEST(EmitJax, Tables) {
   EXPECT_THAT(text, HasSubstr("    (P(None, \"devices\"), (32, 64)),  # params/dense_1/kernel\n"));
   EXPECT_THAT(text, HasSubstr("    (P(), ()),\n]\n"));
   EXPECT_THAT(text, Not(HasSubstr("gathers")));
-  PartitionPlan gathering = plan_of(loaded.get(), {{"params__dense_1____kernel__.1", 1}});
-  gathering.all_gathers = 3;
-  EXPECT_THAT(emit_jax(loaded->model, gathering),
-              HasSubstr("The plan gathers or exchanges 3 tensors inside the step."));
+  // Columns, then rows: the second product leaves partial sums, which are reduced there.
+  EXPECT_THAT(text, HasSubstr("    \"dot_general (16, 32) (32, 64) -> (16, 64)\": "
+                              "[((P(), P(None, \"devices\")), P(None, \"devices\"))],\n"));
+  EXPECT_THAT(text, HasSubstr("    \"dot_general (16, 64) (64, 10) -> (16, 10)\": "
+                              "[((P(None, \"devices\"), P(\"devices\")), P())],\n"));
+  PlannedByHand gathering = plan_of(loaded.get(), {{"params__dense_1____kernel__.1", 1}});
+  gathering.plan.all_gathers = 3;
+  EXPECT_THAT(jax_of(*loaded, gathering), HasSubstr("The plan gathers or exchanges 3 tensors inside the step."));
   // Names cannot break out of their strings.
   EXPECT_THAT(text, HasSubstr("\"\"\"How to shard tiny   model over 8 devices"));
   EXPECT_THAT(text, HasSubstr("MODEL = \"tiny \\\"\\\"\\\" \\\\ model\"\n"));
@@ -460,9 +474,31 @@ TEST(EmitJax, Tables) {
 
 TEST(EmitJax, WantsACompletePlan) {
   const auto loaded = from_text(read_file(kFolder + "tiny_mlp.hlo"));
-  PartitionPlan plan = plan_of(loaded.get(), {});
-  plan.results.clear();
-  EXPECT_THROW(emit_jax(loaded->model, plan), Error);
+  PlannedByHand written = plan_of(loaded.get(), {});
+  written.plan.results.clear();
+  EXPECT_THROW(jax_of(*loaded, written), Error);
+}
+
+// Two products of one shape of which one is read by columns and one by rows; the text lists the later one first, as HLO
+// does that nothing else waits for it, and their names say which was made first.
+TEST(EmitJax, AlikeEquationsStandInTheOrderOfTheProgram) {
+  const auto loaded = from_text(
+      "HloModule m\n\nENTRY e {\n  x = f32[8,8] parameter(0)\n  a = f32[8,8] parameter(1)\n  b = f32[8,8] "
+      "parameter(2)\n"
+      "  dot_general.7 = f32[8,8] dot(x, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+      "  dot_general.6 = f32[8,8] dot(x, a), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+      "  ROOT t = (f32[8,8], f32[8,8]) tuple(dot_general.6, dot_general.7)\n}\n");
+  sharding::Propagation decided(loaded->model.linkage());
+  const auto& input = loaded->model.inputs()[static_cast<std::size_t>(loaded->model.find_input("b"))];
+  ASSERT_FALSE(decided.split({input.node, 1}));
+  const std::vector<JaxConstraint> found = jax_constraints(Layout({{&loaded->model, &decided}}));
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0],
+            (JaxConstraint{"dot_general (8, 8) (8, 8) -> (8, 8)", {AxisDims{-1}, AxisDims{-1}}, AxisDims{-1}}));
+  EXPECT_EQ(found[1], (JaxConstraint{"dot_general (8, 8) (8, 8) -> (8, 8)", {AxisDims{-1}, AxisDims{1}}, AxisDims{1}}));
+  // Where nothing is split nothing is said.
+  const sharding::Propagation nothing(loaded->model.linkage());
+  EXPECT_TRUE(jax_constraints(Layout({{&loaded->model, &nothing}})).empty());
 }
 
 }  // namespace
