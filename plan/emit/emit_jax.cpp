@@ -173,11 +173,29 @@ def _with_constraints(jaxpr, said_of, on_mesh):
         return made.eqns[0], made.invars[0], made.outvars[0]
 
     for eqn in jaxpr.eqns:
+        before = {}  # what a loop hands on unchanged and its body reads otherwise is read so in front of it: once
         if eqn.primitive.name in _OPENED:
-            eqn = eqn.replace(params=_opened(eqn, lambda part: _with_constraints(part, said_of, on_mesh)))
+            skip = eqn.params.get("cond_nconsts", 0)
+            constants = range(skip, skip + eqn.params["body_nconsts"] if skip or "body_nconsts" in eqn.params
+                              else eqn.params.get("num_consts", 0))
+
+            def part_of(part):
+                new = _with_constraints(part, said_of, on_mesh)
+                inner = {id(part.invars[at - skip]): at for at in constants} if eqn.primitive.name in ("scan", "while") else {}
+                for one in new.eqns:
+                    if one.primitive.name == "sharding_constraint" and id(one.invars[0]) in inner:
+                        before.setdefault(inner[id(one.invars[0])], []).append(one)
+                return new
+
+            eqn = eqn.replace(params=_opened(eqn, part_of))
         text = _text(eqn)
         operands, result = (text and said_of(text)) or ((), None)
         reads, behind = list(eqn.invars), []
+        for at, said in before.items():
+            if all(one.params["sharding"] == said[0].params["sharding"] for one in said) and not hasattr(reads[at], "val"):
+                says, _, out = constraint(reads[at], said[0].params["sharding"].spec)
+                equations.append(says.replace(invars=[reads[at]]))
+                reads[at] = out
         for at, spec in enumerate(operands):
             if spec is not None:
                 says, _, out = constraint(reads[at], spec)
@@ -188,7 +206,7 @@ def _with_constraints(jaxpr, said_of, on_mesh):
             says, made, _ = constraint(makes[0], result)
             behind.append(says.replace(outvars=[makes[0]]))
             makes[0] = made
-        equations.append(eqn.replace(invars=reads, outvars=makes) if operands or behind else eqn)
+        equations.append(eqn.replace(invars=reads, outvars=makes))
         equations += behind
     return jaxpr.replace(eqns=equations)
 

@@ -170,6 +170,18 @@ def make_scanned():
 
 def make_unrolled():
     return make(False)
+
+def make_recurrent():
+    """A scan over time; the weight does not change in it."""
+    def loss(params, x):
+        def cell(h, now):
+            h = jnp.tanh(now + h @ params["w"])
+            return h, h
+        return (jax.lax.scan(cell, jnp.zeros((16, 64)), x)[1] ** 2).mean()
+    def step(params, x):
+        value, gradients = jax.value_and_grad(loss)(params, x)
+        return jax.tree.map(lambda p, g: p - 0.1 * g, params, gradients), value
+    return step, ({"w": jax.ShapeDtypeStruct((64, 64), jnp.float32)}, jax.ShapeDtypeStruct((32, 16, 64), jnp.float32))
 '''
 
 # What XLA makes of a specs file, with what it says inside and without.
@@ -584,11 +596,11 @@ assert rest_specs.argument_specs(*arguments)[2:] == (rest_specs.P("devices"), {"
 
     def test_fsdp_of_a_decoder_runs_as_planned(self):
         (self.folder / "decoder.py").write_text(DECODER)
-        export = EXPORT.replace('("step", "rest")', '("scanned", "unrolled")').replace("step.make", "decoder.make")
+        export = EXPORT.replace('("step", "rest")', '("scanned", "unrolled", "recurrent")').replace("step.make", "decoder.make")
         export = export.replace("getattr(step,", "getattr(decoder,").replace(", step\n", ", decoder\n")
         subprocess.run([JAX, "-c", export], cwd=self.folder, check=True, env=self.environment)
         names = []
-        for model, data, width in (("scanned", 8, 1), ("unrolled", 8, 1), ("scanned", 2, 4)):
+        for model, data, width in (("scanned", 8, 1), ("unrolled", 8, 1), ("recurrent", 8, 1), ("scanned", 2, 4)):
             names.append(f"{model}_{data}x{width}")
             self.search("opp", model + ".hlo", "--mesh", f"data={data},model={width}", "--zero", 3, "-o", names[-1] + ".json",
                         "--emit-jax", names[-1] + ".py")
@@ -597,18 +609,22 @@ assert rest_specs.argument_specs(*arguments)[2:] == (rest_specs.P("devices"), {"
                                                                     "--xla_backend_optimization_level=0"})
         self.assertEqual(done.returncode, 0, done.stderr)
         told = json.loads(done.stdout)
-        for name in names[:2]:  # one by one, and byte by byte
+        for name in names[:3]:  # one by one, and byte by byte
             self.assertEqual(told[name + " inside"]["found"], told[name])
+        # The weight is gathered once, in front of both loops; the batch is where no time runs.
+        self.assertEqual(told[names[2]]["all-gather"], [1, 64 * 64 * 4])
+        warnings = json.loads((self.folder / (names[2] + ".json")).read_text())["warnings"]
+        self.assertTrue(any("the batch is taken to be x dimension 1 (16), not dimension 0 of x" in w for w in warnings), warnings)
         # On two axes XLA takes less than the whole of one gather, and permutes two vectors of bytes.
-        found, expected = told[names[2] + " inside"]["found"], told[names[2]]
+        found, expected = told[names[3] + " inside"]["found"], told[names[3]]
         self.assertEqual(found["all-reduce"], expected["all-reduce"])
         self.assertEqual(found["all-gather"][0], expected["all-gather"][0])
         self.assertLess(abs(found["all-gather"][1] / expected["all-gather"][1] - 1), 0.01)
         self.assertLess(found.get("collective-permute", (0, 0))[1], 1000)
         self.assertNotIn("all-to-all", found)
         # Specs of arguments and results alone leave the batch whole inside.
-        self.assertIn("all-to-all", told[names[2] + " outside"]["found"])
-        self.assertLess(told[names[2] + " inside"]["temporary"], 0.6 * told[names[2] + " outside"]["temporary"])
+        self.assertIn("all-to-all", told[names[3] + " outside"]["found"])
+        self.assertLess(told[names[3] + " inside"]["temporary"], 0.6 * told[names[3] + " outside"]["temporary"])
 
     def test_inside_of_another_step(self):
         # Of alike equations the plan says one thing, or as many as there are; else they are left to XLA, aloud.

@@ -421,6 +421,55 @@ TEST(EmitHlo, UnusualModules) {
               HasSubstr("sharding={{devices=[8]<=[8]}, {replicated}}\n"));
 }
 
+// A weight that two loops hand on as it came, and read gathered: it is gathered in front of them, not in each.
+TEST(EmitHlo, WhatALoopReadsUnchangedIsGatheredBeforeIt) {
+  const auto loaded = from_text(R"(HloModule m
+
+body {
+  s = (s32[], f32[16,64], f32[64,64]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  h = f32[16,64] get-tuple-element(s), index=1
+  w = f32[64,64] get-tuple-element(s), index=2
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  d = f32[16,64] dot(h, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT r = (s32[], f32[16,64], f32[64,64]) tuple(next, d, w)
+}
+
+cond {
+  s.1 = (s32[], f32[16,64], f32[64,64]) parameter(0)
+  i.1 = s32[] get-tuple-element(s.1), index=0
+  n = s32[] constant(4)
+  ROOT c = pred[] compare(i.1, n), direction=LT
+}
+
+ENTRY e {
+  x = f32[16,64] parameter(0)
+  p = f32[64,64] parameter(1)
+  zero = s32[] constant(0)
+  t = (s32[], f32[16,64], f32[64,64]) tuple(zero, x, p)
+  l = (s32[], f32[16,64], f32[64,64]) while(t), condition=cond, body=body
+  ROOT o = f32[16,64] get-tuple-element(l), index=1
+}
+)");
+  sharding::ShardingModel& model = loaded->model;
+  const auto input = [&](const char* name) {
+    return model.inputs()[static_cast<std::size_t>(model.find_input(name))].node;
+  };
+  const sharding::NodeId p = input("p");
+  std::vector<sharding::Gather> gathers;
+  for (const sharding::NodeId user : model.flow().users(p)) gathers.push_back({user, p, 0});
+  ASSERT_EQ(gathers.size(), 1U);
+  model.relink(8, gathers);
+  sharding::Propagation decided(model.linkage());
+  ASSERT_FALSE(decided.split({p, 0}));
+  ASSERT_FALSE(decided.split({input("x"), 0}));
+  const std::string text = emit_hlo(model, decided);
+  const auto sharded = text.find("custom-call(p), custom_call_target=\"Sharding\", sharding={replicated}");
+  ASSERT_NE(sharded, std::string::npos) << text;
+  EXPECT_GT(sharded, text.find("ENTRY"));
+}
+
 // --- JAX ---
 
 struct PlannedByHand {
