@@ -465,7 +465,7 @@ ENTRY e {
   ASSERT_FALSE(decided.split({p, 0}));
   ASSERT_FALSE(decided.split({input("x"), 0}));
   const std::string text = emit_hlo(model, decided);
-  const auto sharded = text.find("custom-call(p), custom_call_target=\"Sharding\", sharding={replicated}");
+  const auto sharded = text.find("custom-call(%p), custom_call_target=\"Sharding\", sharding={replicated}");
   ASSERT_NE(sharded, std::string::npos) << text;
   EXPECT_GT(sharded, text.find("ENTRY"));
 }
