@@ -555,10 +555,12 @@ def host(jax, np, leaf):
 
 
 def check_specs(path, jax, said, leaves, dims, sharding):
-    """Every array that the plan splits has the plan's spec in the file, too."""
+    """Every array that the plan speaks of has the plan's spec in the file, too."""
     specs = jax.tree_util.tree_leaves(said, is_leaf=lambda x: isinstance(x, jax.sharding.PartitionSpec))
     for names, leaf, spec, split in zip(leaves.names, leaves.leaves, specs, dims):
-        planned = sharding((-1,) if split is None else split)
+        if split is None:
+            continue  # a plan may name a part of the arrays
+        planned = sharding(split)
         if not jax.sharding.NamedSharding(planned.mesh, spec).is_equivalent_to(planned, len(leaf.shape)):
             raise DoesNotFit(f"{path}: {names[0]}: the file says {spec}, the plan {planned.spec}: write the file again with "
                              "--emit-jax, from this plan and the module of this step")

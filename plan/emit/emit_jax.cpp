@@ -100,7 +100,7 @@ def constrained(step, on_mesh):
     def run(*arguments):
         closed, result = jax.make_jaxpr(step, return_shape=True)(*arguments)
         counts = {}
-        _equations(closed.jaxpr, lambda equation: counts.__setitem__(equation, counts.get(equation, 0) + 1))
+        _with_constraints(closed.jaxpr, lambda equation: counts.update({equation: counts.get(equation, 0) + 1}), None)
         unclear = [equation for equation, said in INSIDE.items() if len(said) > 1 and counts.get(equation, 0) != len(said)]
         if unclear:
             warnings.warn(f"the step is not the plan's of {MODEL}, its shardings are left to XLA at: {_some(unclear)}")
@@ -121,7 +121,8 @@ def constrained(step, on_mesh):
 def jit(step, *arguments, names=None, unknown="error", devices=None, **options):
     """jax.jit(constrained(step)) with the plan's in_shardings and out_shardings. `arguments` may be ShapeDtypeStructs."""
     on_mesh = mesh(devices)
-    return jax.jit(constrained(step, on_mesh), in_shardings=shardings(argument_specs(*arguments, names=names, unknown=unknown), on_mesh),
+    return jax.jit(constrained(step, on_mesh),
+                   in_shardings=shardings(argument_specs(*arguments, names=names, unknown=unknown), on_mesh),
                    out_shardings=shardings(result_specs(jax.eval_shape(step, *arguments)), on_mesh), **options)
 
 
@@ -137,7 +138,8 @@ def _text(eqn):
     name = eqn.primitive.name
     word, operands = _WORDS.get(name) or (
         ("scatter", 1) if name.startswith("scatter") else ("reduce", 1) if name.startswith("reduce_") else ("", 0))
-    shapes = ["(" + ", ".join(map(str, getattr(v.aval, "shape", ()))) + ")" for v in (*eqn.invars[:operands], *eqn.outvars[:1])]
+    shapes = ["(" + ", ".join(map(str, getattr(v.aval, "shape", ()))) + ")"
+              for v in (*eqn.invars[:operands], *eqn.outvars[:1])]
     return " ".join([word, *shapes[:-1], "->", shapes[-1]]) if word else None
 
 
@@ -146,7 +148,9 @@ def _opened(eqn, change):
     def changed(value):
         if isinstance(value, (tuple, list)):
             return type(value)(map(changed, value)) if any(map(is_part, value)) else value
-        return value.replace(jaxpr=change(value.jaxpr)) if hasattr(value, "jaxpr") else change(value) if is_part(value) else value
+        if not is_part(value):
+            return value
+        return value.replace(jaxpr=change(value.jaxpr)) if hasattr(value, "jaxpr") else change(value)
 
     def is_part(value):
         return hasattr(value, "eqns")
@@ -154,11 +158,6 @@ def _opened(eqn, change):
     # A loop's condition is no part of what the plan counts.
     return {key: changed(value) if key not in ("cond_jaxpr", "jvp_jaxpr_fun", "fwd_jaxpr_thunk") else value
             for key, value in eqn.params.items()}
-
-
-def _equations(jaxpr, see):
-    """see(text) of every equation that INSIDE may name, in the order of the program."""
-    _with_constraints(jaxpr, lambda equation: see(equation), None)
 
 
 def _with_constraints(jaxpr, said_of, on_mesh):
@@ -176,12 +175,12 @@ def _with_constraints(jaxpr, said_of, on_mesh):
         before = {}  # what a loop hands on unchanged and its body reads otherwise is read so in front of it: once
         if eqn.primitive.name in _OPENED:
             skip = eqn.params.get("cond_nconsts", 0)
-            constants = range(skip, skip + eqn.params["body_nconsts"] if skip or "body_nconsts" in eqn.params
-                              else eqn.params.get("num_consts", 0))
+            unchanged = {"scan": "num_consts", "while": "body_nconsts"}.get(eqn.primitive.name)
+            constants = range(eqn.params[unchanged] if unchanged else 0)
 
             def part_of(part):
                 new = _with_constraints(part, said_of, on_mesh)
-                inner = {id(part.invars[at - skip]): at for at in constants} if eqn.primitive.name in ("scan", "while") else {}
+                inner = {id(part.invars[at]): skip + at for at in constants}
                 for one in new.eqns:
                     if one.primitive.name == "sharding_constraint" and id(one.invars[0]) in inner:
                         before.setdefault(inner[id(one.invars[0])], []).append(one)
@@ -192,7 +191,8 @@ def _with_constraints(jaxpr, said_of, on_mesh):
         operands, result = (text and said_of(text)) or ((), None)
         reads, behind = list(eqn.invars), []
         for at, said in before.items():
-            if all(one.params["sharding"] == said[0].params["sharding"] for one in said) and not hasattr(reads[at], "val"):
+            alike = all(one.params["sharding"] == said[0].params["sharding"] for one in said)
+            if alike and not hasattr(reads[at], "val"):  # no literal
                 says, _, out = constraint(reads[at], said[0].params["sharding"].spec)
                 equations.append(says.replace(invars=[reads[at]]))
                 reads[at] = out
