@@ -63,7 +63,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     sharding::ShardingModel model = sharding::ShardingModel::build(module, {});
     const sharding::Propagation decided = partition::apply_plan(&model, plan);
     partition::describe_decision(model, decided, &plan);
-    emit::emit_jax(model, plan);
+    emit::emit_jax(model, plan, emit::Layout({{&model, &decided}}));
     hlo::read_hlo_text(emit::emit_hlo(model, decided), "emitted");
     sharding::ShardingModel other = sharding::ShardingModel::build(module, {});
     partition::apply_plan(&other, partition::parse_partition_plan(partition::to_json_text(plan), "described"));

@@ -160,7 +160,7 @@ partition::PartitionPlan plan_of(const ShardingModel& model, const Propagation& 
 
 void check_plan(ShardingModel* model, const Propagation& decided) {
   const partition::PartitionPlan plan = plan_of(*model, decided);
-  emit::emit_jax(*model, plan);
+  emit::emit_jax(*model, plan, emit::Layout({{model, &decided}}));
   const std::string text = partition::to_json_text(plan);
   try {
     const partition::PartitionPlan again = partition::parse_partition_plan(text, "plan");

@@ -14,10 +14,12 @@ optimizer state), integers from 0 to 7, scalars 0. The plan is `automap-search .
 "shards" and "partition", or of two axes with "schema", "kind", "mesh" and "axes" (docs/formats/plan.md). With --specs the shardings come from the file that --emit-jax wrote.
 
 Printed: the collectives of the compiled step by kind with what the plan expects beside them, and the largest difference
-of any result. Entries that rounding alone decides are found by running the step on one device again with inputs changed in
-their last digits, and are left out; NaN equals nothing. Exit code 0: all results are equal within --rtol or --atol; 1: they
-are not (or, with --strict, XLA needed kinds of collectives that the plan does not expect); 2: wrong usage; 3: the plan does
-not fit the step.
+of any result. Entries that rounding alone decides are left out: updates whose moments differ by as little as is allowed, and
+what moves as much when the step runs on one device again with inputs changed in their last digits. NaN equals nothing.
+
+Exit code 0: all results are equal within --rtol or --atol; 1: they are not, or XLA compiled none of the collectives that the
+plan expects, or no sums (with --strict: or any kind that the plan does not expect, or none of one that it does); 2: wrong
+usage; 3: the plan, or the specs file, does not fit the step.
 """
 
 import argparse
@@ -167,7 +169,8 @@ def argument_names(step, arguments):
     names = []
     for parameter in parameters:
         if parameter.kind is parameter.VAR_POSITIONAL:
-            names += [f"{parameter.name}[{k}]" for k in range(len(arguments) - len(names))]
+            # As a specs file of --emit-jax names them, in older ones, too; a plan's rest[0]['x'] is found as well.
+            names += [f"{parameter.name}/{k}" for k in range(len(arguments) - len(names))]
         else:
             names.append(parameter.name)
     return names[:len(arguments)]
@@ -182,7 +185,7 @@ class Leaves:
             leaves, structure = jax.tree_util.tree_flatten_with_path(argument)
             self.structures.append(structure)
             for path, leaf in leaves:
-                exact = name + jax.tree_util.keystr(path)
+                exact = re.sub(r"/(\d+)$", r"[\1]", name) + jax.tree_util.keystr(path)
                 readable = path_of(name, path)
                 # JAX's own name of the parameter, when the module has no metadata.
                 mangled = re.sub(r"[^A-Za-z0-9]", "_", exact)
@@ -361,6 +364,19 @@ def expected_of(plan, found=None):
     return expected
 
 
+def missing_of(found, expected):
+    """Kinds that the plan expects and of which nothing was compiled. A reduce-scatter stands for all-reduces, and an
+    all-reduce of which every device keeps a part for reduce-scatters."""
+    stands = {"all-reduce": ("all-reduce", "reduce-scatter"), "reduce-scatter": ("reduce-scatter", "all-reduce")}
+    return sorted(kind for kind, (count, _) in expected.items()
+                  if count > 0 and not any(other in found for other in stands.get(kind, (kind,))))
+
+
+def not_applied(missing, found, expected):
+    """Whether the step cannot have run as planned: nothing of all that the plan expects, or no sums where it has some."""
+    return bool(missing) and ("all-reduce" in missing or not set(found) & set(expected))
+
+
 # Entries of a result may differ between one device and many because rounding decides them: Adam divides a gradient by
 # its own size, so one that is zero but for rounding (of a bias in front of a normalisation, of the keys' bias of an
 # attention) becomes a full update of random sign. Such entries change as much when all that happens is another rounding,
@@ -370,6 +386,9 @@ MOST_RERUNS = 40
 RERUNS_WITHOUT_PROGRESS = 10  # an entry of random sign is found with probability 1/2 each time
 RERUN_FACTOR = 2              # an entry that moves by half of its difference is decided by rounding
 KICK_SHARE = 1 / 64           # of --rtol; what is computed soundly moves by far less than is allowed
+# Before that, an update is judged by its own sensitivity: moments are compared as tightly as everything else, and the
+# update may differ by as much as the differences of its moments, entry by entry, explain, twice.
+UPDATE_FACTOR = 2
 
 
 class Comparison:
@@ -398,6 +417,18 @@ class Comparison:
     def open(self):
         """Entries that differ and are not known to be decided by rounding."""
         return self.differ & ~self.rounding
+
+    def excuse_update(self, before, slots):
+        """Of an updated variable, with its value before and the Comparisons of its slots: entries that differ by no more
+        than the update would when its slots change as much as they did. Adam's m / sqrt(v) changes by |u| (dm / m + dv / v)."""
+        np = self.np
+        update = np.maximum(np.abs(self.alone - before), np.abs(self.sharded - before))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            change = sum(np.where(slot.apart == 0, 0.0, slot.apart / np.minimum(np.abs(slot.alone), np.abs(slot.sharded)))
+                         for slot in slots)
+            allowed = UPDATE_FACTOR * update * np.minimum(change, 2.0)
+        sound = np.isfinite(self.apart) & np.logical_and.reduce([~slot.differ for slot in slots])
+        self.rounding |= self.differ & sound & (self.apart <= allowed)
 
     def rerun(self, result, kicked):
         """Takes the same result of another run on one device."""
@@ -464,6 +495,36 @@ def find_rounding(comparisons, run_again):
         before = now
 
 
+def judge_updates(comparisons, owners, leaves, roles, values):
+    """excuse_update() of every result that is the new value of a variable. `owners`: per result, the name of the input
+    whose new value it is, or None; then result and input are those whose paths end alike."""
+    is_slot = [role == "slot" if role else STATE_NAME.search(names[0]) is not None for role, names in zip(roles, leaves.names)]
+    number_of = [leaves.find(owner) if owner else None for owner in owners]
+    for k, comparison in enumerate(comparisons):
+        if number_of[k] is None:  # result[0]['w'] of params['w']; the loss has no path of its own
+            slot = STATE_NAME.search(comparison.name) is not None
+            fit = [n for n, names in enumerate(leaves.names) if is_slot[n] == slot and path_behind(names[0])
+                   and comparison.name.endswith(path_behind(names[0])) and leaves.leaves[n].shape == comparison.alone.shape]
+            number_of[k] = fit[0] if len(fit) == 1 else None
+    paths = {n: path_behind(leaves.names[n][0]) for n in number_of if n is not None}
+    slots_of = {}  # path of a variable -> its slots: those whose path ends in it, and in no longer one of a variable
+    for comparison, number in zip(comparisons, number_of):
+        if number is not None and is_slot[number]:
+            of = max((path for n, path in paths.items() if not is_slot[n] and paths[number].endswith(path)), key=len, default="")
+            slots_of.setdefault(of, []).append(comparison)
+    for comparison, number in zip(comparisons, number_of):
+        if number is None or is_slot[number] or not comparison.open().any():
+            continue
+        slots = [c for c in slots_of.get(paths[number] or None, []) if c.alone.shape == comparison.alone.shape]
+        if slots:
+            comparison.excuse_update(comparison.np.asarray(values[number]).astype(comparison.alone.dtype), slots)
+
+
+def path_behind(name):
+    """params['w'][0] -> ['w'][0]; state.params['w'] -> ['w']"""
+    return re.search(r"(?:\[[^\]]*\])*$", name).group()
+
+
 def kicked(np, jax, leaf, rtol, rng):
     """`leaf` with every number changed by up to its `kick`; integers and keys stay."""
     if not jax.dtypes.issubdtype(leaf.dtype, np.inexact):
@@ -475,18 +536,34 @@ def kicked(np, jax, leaf, rtol, rng):
     return (wide * (1 + kick * rng.uniform(-1, 1, value.shape))).astype(value.dtype)
 
 
-def result_names(jax, tree, plan):
+def owners_of_results(plan, count):
+    """Per result, the name of the input whose new value it is; None where the plan does not say."""
+    listed = axes_of(plan)[0][1].get("results") or []  # whose they are all axes say alike
+    return [entry.get("input") or None for entry in listed] if len(listed) == count else [None] * count
+
+
+def result_names(jax, tree, owners):
     """[0]['hidden']['kernel'] -> result[0]['hidden']['kernel'], and whose new value it is when the plan says so."""
     names = ["result" + jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
-    listed = axes_of(plan)[0][1].get("results") or []  # whose they are all axes say alike
-    inputs = [entry.get("input") for entry in listed] if len(listed) == len(names) else [None] * len(names)
-    return [f"{name} (new {of})" if of else name for name, of in zip(names, inputs)]
+    return [f"{name} (new {of})" if of else name for name, of in zip(names, owners)]
 
 
 def host(jax, np, leaf):
     if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
     return np.asarray(leaf)
+
+
+def check_specs(path, jax, said, leaves, dims, sharding):
+    """Every array that the plan speaks of has the plan's spec in the file, too."""
+    specs = jax.tree_util.tree_leaves(said, is_leaf=lambda x: isinstance(x, jax.sharding.PartitionSpec))
+    for names, leaf, spec, split in zip(leaves.names, leaves.leaves, specs, dims):
+        if split is None:
+            continue  # a plan may name a part of the arrays
+        planned = sharding(split)
+        if not jax.sharding.NamedSharding(planned.mesh, spec).is_equivalent_to(planned, len(leaf.shape)):
+            raise DoesNotFit(f"{path}: {names[0]}: the file says {spec}, the plan {planned.spec}: write the file again with "
+                             "--emit-jax, from this plan and the module of this step")
 
 
 def run(options, plan):
@@ -518,13 +595,17 @@ def run(options, plan):
         spec = [None if not of else of[0] if len(of) == 1 else tuple(of) for of in names]
         return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec))
 
-    how = {}
+    how, planned_step = {}, step
     if options.specs:
         specs = load_file(options.specs)
         if getattr(specs, "MESH", sizes) != sizes:
             raise DoesNotFit(f"{options.specs} is for the mesh {specs.MESH}, the plan for {sizes}")
         try:
-            how["in_shardings"] = specs.shardings(specs.argument_specs(*arguments, names=names, unknown="replicate"), mesh)
+            said = specs.argument_specs(*arguments, names=names, unknown="replicate")
+            check_specs(options.specs, jax, said, leaves, dims, sharding)
+            how["in_shardings"] = specs.shardings(said, mesh)
+            if hasattr(specs, "constrained"):  # files of older versions have no such function
+                planned_step = specs.constrained(step, mesh)
             how["out_shardings"] = specs.shardings(specs.result_specs(jax.tree_util.tree_unflatten(tree, results)), mesh)
         except ValueError as error:
             raise DoesNotFit(f"{options.specs}: {error}") from None
@@ -545,7 +626,7 @@ def run(options, plan):
         if not any(np.isnan(host(jax, np, leaf).astype(np.complex128)).any() for leaf in alone
                    if jax.dtypes.issubdtype(leaf.dtype, np.inexact)):
             break
-    lowered = jax.jit(step, **how).lower(*values)
+    lowered = jax.jit(planned_step, **how).lower(*values)
     try:  # every collective by itself, so that they can be counted
         compiled = lowered.compile(compiler_options={"xla_disable_hlo_passes": "cpu-all-reduce-combiner"})
     except Exception:  # pylint: disable=broad-except  # a JAX that does not know the option
@@ -554,8 +635,10 @@ def run(options, plan):
     sharded = jax.tree_util.tree_leaves(compiled(*placed))
     half = re.search(r"[x<]b?f16>", lowered.as_text()) is not None
     rtol = options.rtol if options.rtol is not None else 3e-2 if half else 1e-4
+    owners = owners_of_results(plan, len(results))
     comparisons = [Comparison(np, name, host(jax, np, a), host(jax, np, b), rtol, options.atol)
-                   for name, a, b in zip(result_names(jax, shapes, plan), alone, sharded)]
+                   for name, a, b in zip(result_names(jax, shapes, owners), alone, sharded)]
+    judge_updates(comparisons, owners, leaves, roles, jax.tree_util.tree_leaves(values))
     rng = np.random.default_rng(options.seed + 1)
 
     def run_again(kick):
@@ -565,6 +648,7 @@ def run(options, plan):
     find_rounding(comparisons, run_again)
     found = collectives_of(compiled.as_text())
     expected = expected_of(plan, found)
+    missing = missing_of(found, expected)
     memory = compiled.memory_analysis()
     return {
         "schema": "automap.apply/2",
@@ -578,6 +662,8 @@ def run(options, plan):
         "collectives": {kind: {"count": count, "bytes": size} for kind, (count, size) in sorted(found.items())},
         "expected": {kind: {"count": count, "bytes": size} for kind, (count, size) in sorted(expected.items())},
         "unexpected": sorted(set(found) - set(expected)) if expected or all(axis.get("inputs") for _, axis in axes) else [],
+        "missing": missing,
+        "applied": not not_applied(missing, found, expected),
         "argument_bytes_per_device": getattr(memory, "argument_size_in_bytes", None),
         "temporary_bytes_per_device": getattr(memory, "temp_size_in_bytes", None),
         **told(comparisons),
@@ -626,6 +712,10 @@ def human(report, plan_path):
     lines.append("")
     if report["unexpected"]:
         lines.append("XLA needed what the plan does not expect: " + ", ".join(report["unexpected"]))
+    if report["missing"]:
+        lines.append(("" if report["applied"] else "NOT APPLIED: ") + "the plan expects "
+                     + ", ".join(f"{report['expected'][kind]['count']:,} x {kind}" for kind in report["missing"])
+                     + ", XLA compiled none")
     if report["not_in_plan"]:
         names = report["not_in_plan"]
         lines.append(f"not in the plan: {', '.join(names[:5])}" + (f" and {len(names) - 5} more" if len(names) > 5 else ""))
@@ -653,7 +743,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0, help="of the values that are filled in (0)")
     parser.add_argument("--platform", default="cpu", help="JAX platform; cpu (the default) gets as many host devices as "
                                                           "the plan has shards")
-    parser.add_argument("--strict", action="store_true", help="exit 1 for unexpected kinds of collectives, too")
+    parser.add_argument("--strict", action="store_true", help="exit 1 for unexpected and for missing kinds of collectives, too")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     options = parser.parse_args()
     try:
@@ -672,7 +762,8 @@ def main():
         print(f"{PROGRAM}: {printable(error)}", file=sys.stderr)
         return 3
     print(json.dumps(report, indent=2) if options.json else human(report, options.plan))
-    return 0 if report["equal"] and not (options.strict and report["unexpected"]) else 1
+    strictly = options.strict and (report["unexpected"] or report["missing"])
+    return 0 if report["equal"] and report["applied"] and not strictly else 1
 
 
 if __name__ == "__main__":

@@ -106,8 +106,9 @@ Applied apply_one(const LoadedModel& loaded, PartitionPlan plan, ApplyOptions* o
   sharding::ShardingModel* model = loaded.model.get();
   const sharding::Propagation decided = apply_plan(model, plan, loaded.module->sha256, warnings);
   describe_decision(*model, decided, &plan);
-  options->emit.write(Layout({{model, &decided}}), {{plan.kind == "data" ? "data" : "model", plan.shards}},
-                      [&] { return emit_jax(*model, plan); });
+  const Layout layout({{model, &decided}});
+  options->emit.write(layout, {{plan.kind == "data" ? "data" : "model", plan.shards}},
+                      [&] { return emit_jax(*model, plan, layout); });
   return {totals_json(plan), decision_line(*model, decided, plan),
           price({model, &decided}, device, cluster, options->pricing.overlap)};
 }
@@ -120,9 +121,9 @@ Applied apply_mesh(const LoadedModel& loaded, MeshPlan plan, ApplyOptions* optio
                     options->pricing.overlap);
   describe_decision(mesh.data, mesh.data_decided, &plan.data_axis, &out.price.left_by_own);
   describe_decision(mesh.model, mesh.model_decided, &plan.model_axis, &out.price.left_by_outer);
-  options->emit.write(Layout({{&mesh.data, &mesh.data_decided}, {&mesh.model, &mesh.model_decided}}),
-                      {{"data", plan.data_axis.shards}, {"model", plan.model_axis.shards}},
-                      [&] { return emit_jax(*loaded.model, plan); });
+  const Layout layout({{&mesh.data, &mesh.data_decided}, {&mesh.model, &mesh.model_decided}});
+  options->emit.write(layout, {{"data", plan.data_axis.shards}, {"model", plan.model_axis.shards}},
+                      [&] { return emit_jax(*loaded.model, plan, layout); });
   out.json = {{"kind", "mesh"},
               {"shards", plan.devices()},
               {"mesh", {{"data", plan.data_axis.shards}, {"model", plan.model_axis.shards}}},

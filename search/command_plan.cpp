@@ -290,8 +290,9 @@ class PlanCommand {
     complete(&plan);
     const std::string json = to_json_text(plan);
     if (files_.wanted("-o")) files_.write("-o", json);
-    options_.emit.write(Layout({{loaded_.model.get(), &planned.decided}}), {{data_ ? "data" : "model", shards_}},
-                        [&] { return emit_jax(*loaded_.model, plan); });
+    const Layout layout({{loaded_.model.get(), &planned.decided}});
+    options_.emit.write(layout, {{data_ ? "data" : "model", shards_}},
+                        [&] { return emit_jax(*loaded_.model, plan, layout); });
     const bool told = show(json, [&] { return plan_report(*loaded_.model, planned); });
     for (const std::string& warning : plan.warnings) {
       const bool in_report = !planned.nothing_split.empty() && warning.find(planned.nothing_split) != std::string::npos;
@@ -480,7 +481,7 @@ class PlanCommand {
     const std::string json = to_json_text(plan);
     if (files_.wanted("-o")) files_.write("-o", json);
     options_.emit.write(layout, {{"data", plan.data_axis.shards}, {"model", plan.model_axis.shards}},
-                        [&] { return emit_jax(*loaded_.model, plan); });
+                        [&] { return emit_jax(*loaded_.model, plan, layout); });
     show(json, [&] { return mesh_report(planned); });
     for (const std::string& warning : plan.warnings) log_warning(warning);
   }

@@ -10,7 +10,10 @@ void EmitFiles::declare(OptionTable* table) {
   table->add(&hlo_, "emit-hlo", "write the module with sharding annotations, as XLA runs it")
       .writes_file()
       .metavar("FILE");
-  table->add(&jax_, "emit-jax", "write a Python file with a PartitionSpec per tensor").writes_file().metavar("FILE");
+  table
+      ->add(&jax_, "emit-jax", "write a Python file with a PartitionSpec per tensor, and the shardings inside the step")
+      .writes_file()
+      .metavar("FILE");
   table->add(&sdy_, "emit-sdy", "write the module as StableHLO with Shardy's attributes (needs a Python with jax)")
       .writes_file()
       .metavar("FILE");

@@ -24,10 +24,11 @@ std::string emit_hlo(const Layout& layout);
 std::string emit_hlo(const sharding::ShardingModel& model, const sharding::Propagation& decided);  // of one axis
 
 // A Python file that needs nothing but JAX: MESH = {"devices": 8} (or {"data": 4, "model": 2}), SHARDS,
-// SPECS = {"params/wte/embedding": P("devices", None), ...}, RESULTS, and functions that turn them into PartitionSpec
-// trees for the arguments of the step, checking names and shapes. Throws Error(kData) when the plan lists no inputs
-// with shapes: describe_decision() completes it.
-std::string emit_jax(const sharding::ShardingModel& model, const partition::PartitionPlan& plan);
-std::string emit_jax(const sharding::ShardingModel& model, const partition::MeshPlan& plan);
+// SPECS = {"params/wte/embedding": P("devices", None), ...}, RESULTS, INSIDE (jax_constraints.h), and functions that
+// turn them into PartitionSpec trees for the arguments of the step, checking names and shapes, and that put constraints
+// into the step. `layout`: of the plan's axes, in order. Throws Error(kData) when the plan lists no inputs with shapes:
+// describe_decision() completes it.
+std::string emit_jax(const sharding::ShardingModel& model, const partition::PartitionPlan& plan, const Layout& layout);
+std::string emit_jax(const sharding::ShardingModel& model, const partition::MeshPlan& plan, const Layout& layout);
 
 }  // namespace automap::emit

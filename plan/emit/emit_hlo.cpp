@@ -141,7 +141,43 @@ class Emitter {
       }
     }
     for (const auto& operand : otherwise) texts.erase(operand);
+    gather_before_loops(reads, &texts);
     return texts;
+  }
+
+  // What a loop hands on as it came and its body reads gathered enters the loop gathered: once, for all turns and,
+  // being the same in front of every loop, for all loops. Annotated in the body alone it would be gathered in each.
+  void gather_before_loops(const Reads& reads, OperandTexts* texts) const {
+    const graph::FlowGraph& flow = model_.flow();
+    std::map<std::pair<InstructionId, std::size_t>, std::vector<std::string>> before;
+    for (const auto& [key, of_axes] : reads) {
+      const auto [reader, tensor] = key;
+      const InstructionId loop = outermost_loop_between(flow.node(reader).site, flow.node(tensor).site);
+      if (loop == kNone) continue;
+      const InstructionId state = graph_.operands(loop)[0];
+      if (graph_.instruction(state).opcode != Opcode::kTuple) continue;
+      const auto elements = graph_.operands(state);
+      for (std::size_t i = 0; i < elements.size(); ++i) {
+        if (elements[i] != flow.node(tensor).instruction || !graph_.shape_of(elements[i]).is_array()) continue;
+        const std::vector<std::string> through = layout_.texts_read(tensor, of_axes);
+        const auto [place, added] = before.try_emplace({state, i}, through);
+        if (!added && place->second != through) place->second.clear();  // read in several ways: left to the body
+      }
+    }
+    for (auto& [operand, through] : before) {
+      if (!through.empty()) texts->emplace(operand, std::move(through));
+    }
+  }
+
+  // Of the loops around `site` that are not around `outer`, which `site` lies within; kNone where there is none.
+  InstructionId outermost_loop_between(std::int32_t site, std::int32_t outer) const {
+    InstructionId found = kNone;
+    for (; site != kNone && site != outer;) {
+      const graph::CallSite& call = model_.flow().sites()[static_cast<std::size_t>(site)];
+      if (graph_.instruction(call.caller).opcode == Opcode::kWhile) found = call.caller;
+      site = call.parent;
+    }
+    return site == outer ? found : kNone;
   }
 
   // XLA may take a reader's annotation of a tensor without one of its own for all its readers.

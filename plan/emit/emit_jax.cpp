@@ -1,14 +1,18 @@
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "common/base/check.h"
 #include "common/base/error.h"
 #include "common/base/json_text.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "plan/emit/emit.h"
+#include "plan/emit/jax_constraints.h"
 
 namespace automap::emit {
 
@@ -62,7 +66,8 @@ def specs_for(tree, prefix, unknown="error"):
 
 def argument_specs(*arguments, names=None, unknown="error"):
     """specs_for() of every argument of the step, in order. `names` when some argument is not in ARGUMENTS."""
-    names = ARGUMENTS if names is None else names
+    if names is None:
+        names = ARGUMENTS[:-1] + _names_of_rest(arguments)
     if len(names) != len(arguments):
         raise ValueError(f"{len(arguments)} arguments, but the plan knows {len(names)}: {', '.join(names)}; give the "
                          "names of all arguments of the step with names=")
@@ -86,11 +91,134 @@ def shardings(specs, on_mesh):
                                   is_leaf=lambda x: isinstance(x, P))
 
 
+def constrained(step, on_mesh):
+    """`step` with the plan's shardings inside: with_sharding_constraint on what the equations of INSIDE read and make.
+
+    Equations are found by their operation, shapes and order. Where the step has another number of them than the plan's
+    had, and the plan says different things of them, nothing is said of those, and a warning names them.
+    """
+    def run(*arguments):
+        closed, result = jax.make_jaxpr(step, return_shape=True)(*arguments)
+        counts = {}
+        _with_constraints(closed.jaxpr, lambda equation: counts.update({equation: counts.get(equation, 0) + 1}), None)
+        unclear = [equation for equation, said in INSIDE.items() if len(said) > 1 and counts.get(equation, 0) != len(said)]
+        if unclear:
+            warnings.warn(f"the step is not the plan's of {MODEL}, its shardings are left to XLA at: {_some(unclear)}")
+        number = dict.fromkeys(counts, -1)
+
+        def said_of(equation):
+            number[equation] += 1
+            said = [] if equation in unclear else INSIDE.get(equation, [])
+            return said[number[equation] if len(said) > 1 else 0] if said else None
+
+        jaxpr = _with_constraints(closed.jaxpr, said_of, on_mesh)
+        leaves = jax.core.eval_jaxpr(jaxpr, closed.consts, *jax.tree_util.tree_leaves(arguments))
+        return jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(result), leaves)
+
+    return functools.wraps(step)(run)
+
+
 def jit(step, *arguments, names=None, unknown="error", devices=None, **options):
-    """jax.jit(step) with the plan's in_shardings and out_shardings. `arguments` may be ShapeDtypeStructs."""
+    """jax.jit(constrained(step)) with the plan's in_shardings and out_shardings. `arguments` may be ShapeDtypeStructs."""
     on_mesh = mesh(devices)
-    return jax.jit(step, in_shardings=shardings(argument_specs(*arguments, names=names, unknown=unknown), on_mesh),
+    return jax.jit(constrained(step, on_mesh),
+                   in_shardings=shardings(argument_specs(*arguments, names=names, unknown=unknown), on_mesh),
                    out_shardings=shardings(result_specs(jax.eval_shape(step, *arguments)), on_mesh), **options)
+
+
+# Equations whose own jaxprs are parts of the step; a kernel's are not.
+_OPENED = ("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint", "scan", "while", "cond",
+           "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr")
+_WORDS = {"dot_general": ("dot_general", 2), "conv_general_dilated": ("conv_general_dilated", 2), "gather": ("gather", 1),
+          "reshape": ("spread", 1), "broadcast_in_dim": ("spread", 1)}
+
+
+def _text(eqn):
+    """An equation as INSIDE writes it, or None: "dot_general (16, 32, 64) (64, 64) -> (16, 32, 64)"."""
+    name = eqn.primitive.name
+    word, operands = _WORDS.get(name) or (
+        ("scatter", 1) if name.startswith("scatter") else ("reduce", 1) if name.startswith("reduce_") else ("", 0))
+    shapes = ["(" + ", ".join(map(str, getattr(v.aval, "shape", ()))) + ")"
+              for v in (*eqn.invars[:operands], *eqn.outvars[:1])]
+    return " ".join([word, *shapes[:-1], "->", shapes[-1]]) if word else None
+
+
+def _opened(eqn, change):
+    """The parameters of an equation, `change` applied to the jaxprs that are parts of the step, in order."""
+    def changed(value):
+        if isinstance(value, (tuple, list)):
+            return type(value)(map(changed, value)) if any(map(is_part, value)) else value
+        if not is_part(value):
+            return value
+        return value.replace(jaxpr=change(value.jaxpr)) if hasattr(value, "jaxpr") else change(value)
+
+    def is_part(value):
+        return hasattr(value, "eqns")
+
+    # A loop's condition is no part of what the plan counts.
+    return {key: changed(value) if key not in ("cond_jaxpr", "jvp_jaxpr_fun", "fwd_jaxpr_thunk") else value
+            for key, value in eqn.params.items()}
+
+
+def _with_constraints(jaxpr, said_of, on_mesh):
+    """The jaxpr with what said_of(text) says of its equations, asked in the order of the program."""
+    equations = []
+
+    def constraint(variable, spec):
+        """An equation, and the new variable that it reads."""
+        sharding = jax.sharding.NamedSharding(on_mesh, spec)
+        made = jax.make_jaxpr(lambda x: jax.lax.with_sharding_constraint(x, sharding))(
+            jax.ShapeDtypeStruct(variable.aval.shape, variable.aval.dtype)).jaxpr
+        return made.eqns[0], made.invars[0], made.outvars[0]
+
+    for eqn in jaxpr.eqns:
+        before = {}  # what a loop hands on unchanged and its body reads otherwise is read so in front of it: once
+        if eqn.primitive.name in _OPENED:
+            skip = eqn.params.get("cond_nconsts", 0)
+            unchanged = {"scan": "num_consts", "while": "body_nconsts"}.get(eqn.primitive.name)
+            constants = range(eqn.params[unchanged] if unchanged else 0)
+
+            def part_of(part):
+                new = _with_constraints(part, said_of, on_mesh)
+                inner = {id(part.invars[at]): skip + at for at in constants}
+                for one in new.eqns:
+                    if one.primitive.name == "sharding_constraint" and id(one.invars[0]) in inner:
+                        before.setdefault(inner[id(one.invars[0])], []).append(one)
+                return new
+
+            eqn = eqn.replace(params=_opened(eqn, part_of))
+        text = _text(eqn)
+        operands, result = (text and said_of(text)) or ((), None)
+        reads, behind = list(eqn.invars), []
+        for at, said in before.items():
+            alike = all(one.params["sharding"] == said[0].params["sharding"] for one in said)
+            if alike and not hasattr(reads[at], "val"):  # no literal
+                says, _, out = constraint(reads[at], said[0].params["sharding"].spec)
+                equations.append(says.replace(invars=[reads[at]]))
+                reads[at] = out
+        for at, spec in enumerate(operands):
+            if spec is not None:
+                says, _, out = constraint(reads[at], spec)
+                equations.append(says.replace(invars=[reads[at]]))
+                reads[at] = out
+        makes = list(eqn.outvars)
+        if result is not None:
+            says, made, _ = constraint(makes[0], result)
+            behind.append(says.replace(outvars=[makes[0]]))
+            makes[0] = made
+        equations.append(eqn.replace(invars=reads, outvars=makes))
+        equations += behind
+    return jaxpr.replace(eqns=equations)
+
+
+def _names_of_rest(arguments):
+    """The last of ARGUMENTS, or, where that is *rest, as many as are left: rest/0, rest/1."""
+    last, rest = ARGUMENTS[-1:], arguments[len(ARGUMENTS) - 1:]
+    paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(rest[:1])[0]]
+    if not last or len(rest) == 1 and any(_known_name(last[0], path[1:]) in SPECS for path in paths):
+        return last
+    several = tuple(f"{last[0]}/{k}" for k in range(len(rest)))
+    return several if any(_belongs(name, one) for name in SPECS for one in several) else last
 
 
 def _known_name(prefix, path):
@@ -155,9 +283,31 @@ std::string argument_of(const std::string& name) {
   return name.substr(0, name.find_first_of("/[.{"));
 }
 
+// What the step's equations read and make, alike ones together: one entry where the plan says the same of all of them.
+std::string inside(const std::vector<Axis>& axes, const Layout& layout) {
+  std::map<std::string, std::vector<JaxConstraint>> of_equation;
+  for (JaxConstraint& one : jax_constraints(layout)) of_equation[one.equation].push_back(std::move(one));
+  const auto spec_or_none = [&](const std::optional<AxisDims>& dims) { return dims ? spec(axes, *dims) : "None"; };
+  std::string out =
+      "# How equations read their operands and make their result: those alike, in order, or one for all.\nINSIDE = {\n";
+  for (auto& [equation, list] : of_equation) {
+    if (std::all_of(list.begin(), list.end(), [&](const JaxConstraint& one) { return one == list[0]; })) list.resize(1);
+    out += "    " + python_literal(equation) + ": [";
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      out += std::string(i == 0 ? "" : ",") + (list.size() == 1 ? "((" : "\n        ((");
+      for (const std::optional<AxisDims>& operand : list[i].operands) out += spec_or_none(operand) + ", ";
+      out.pop_back();
+      if (list[i].operands.size() > 1) out.pop_back();
+      out += "), " + spec_or_none(list[i].result) + ")";
+    }
+    out += "],\n";
+  }
+  return out + "}\n";
+}
+
 // `says`: of the plan, for people.
-std::string python_of(const sharding::ShardingModel& model, const std::vector<Axis>& axes, const std::string& name,
-                      const std::string& says) {
+std::string python_of(const sharding::ShardingModel& model, const std::vector<Axis>& axes, const Layout& layout,
+                      const std::string& name, const std::string& says) {
   const PartitionPlan& plan = *axes[0].plan;  // for what all axes list alike
   int shards = 1, moved = 0;
   for (const Axis& axis : axes) {
@@ -191,14 +341,15 @@ std::string python_of(const sharding::ShardingModel& model, const std::vector<Ax
   std::string out = "\"\"\"How to shard " + one_line(name.empty() ? "the model" : name) + " over " +
                     plural(shards, "device") + ": a plan of AutoMap (" + one_line(says) + ").\n\n" +
                     R"PY(    import jax, THIS_FILE as plan
-    step = plan.jit(train_step, *arguments)       # jax.jit with the plan's in_shardings and out_shardings
+    step = plan.jit(train_step, *arguments)       # jax.jit with the plan's shardings of arguments, results and inside
 
-or piece by piece: mesh(), specs_for(params, "params"), argument_specs(*arguments), result_specs(result), shardings().
+or piece by piece: mesh(), specs_for(params, "params"), argument_specs(*arguments), result_specs(result), shardings(),
+constrained(step, mesh).
 )PY";
   if (moved > 0) {
     out += "\nThe plan gathers or exchanges " + plural(moved, "tensor") +
-           " inside the step. Shardings of arguments and results do not say where, so XLA may choose other\n"
-           "places here; the module of --emit-hlo says it.\n";
+           " inside the step. Shardings of arguments and results do not say where: jit() and\n"
+           "constrained(step, mesh()) say it of the step's products, look-ups, scatters and reductions (INSIDE).\n";
   }
   if (plan.sums_combined) {
     out +=
@@ -207,6 +358,9 @@ or piece by piece: mesh(), specs_for(params, "params"), argument_specs(*argument
         "XLA reduces each where it arises; the module of --emit-hlo says it.\n";
   }
   out += R"PY("""
+import functools
+import warnings
+
 import jax
 import numpy as np
 from jax.sharding import PartitionSpec as P
@@ -245,17 +399,19 @@ from jax.sharding import PartitionSpec as P
     if (!result.input.empty()) out += "  # " + one_line(sharding::path_of(result.input));
     out += "\n";
   }
-  return out + "]\n" + kFunctions;
+  return out + "]\n\n" + inside(axes, layout) + kFunctions;
 }
 
 }  // namespace
 
-std::string emit_jax(const sharding::ShardingModel& model, const PartitionPlan& plan) {
-  return python_of(model, {{kAxis, &plan}}, plan.model, "kind " + plan.kind + ", planner " + plan.planner);
+std::string emit_jax(const sharding::ShardingModel& model, const PartitionPlan& plan, const Layout& layout) {
+  AM_CHECK(layout.num_axes() == 1);
+  return python_of(model, {{kAxis, &plan}}, layout, plan.model, "kind " + plan.kind + ", planner " + plan.planner);
 }
 
-std::string emit_jax(const sharding::ShardingModel& model, const MeshPlan& plan) {
-  return python_of(model, {{"data", &plan.data_axis}, {"model", &plan.model_axis}}, plan.model,
+std::string emit_jax(const sharding::ShardingModel& model, const MeshPlan& plan, const Layout& layout) {
+  AM_CHECK(layout.num_axes() == 2);
+  return python_of(model, {{"data", &plan.data_axis}, {"model", &plan.model_axis}}, layout, plan.model,
                    "kind mesh, ZeRO " + std::to_string(plan.zero));
 }
 

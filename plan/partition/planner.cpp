@@ -191,6 +191,7 @@ DataChoice choose_batch(ShardingModel* model) {
   const std::vector<TensorDim> together = find_batch(*model);
   RepairResult whole;
   if (together.size() > 1) whole = repair(model, together);
+  std::string why_not;
   if (whole.possible) {
     if (!whole.gathers.empty()) note_gathers(whole);
   } else if (!model->linkage().possible(batch.group)) {
@@ -202,7 +203,8 @@ DataChoice choose_batch(ShardingModel* model) {
       if (repaired.possible) {
         note_gathers(repaired);
       } else {
-        choice.note = "the batch is not split: " + repaired.why_not;
+        why_not = repaired.why_not;
+        choice.note = "the batch is not split: " + why_not;
       }
     }
   }
@@ -214,6 +216,14 @@ DataChoice choose_batch(ShardingModel* model) {
       choice.groups.push_back(group.group);
       taken.insert(group.group);
     }
+  }
+  // A recurrent model reads time first: what is split of the same input is its batch.
+  const auto rank = static_cast<std::int32_t>(model->flow().shape(batch.at.node).dims.size());
+  for (std::int32_t dim = 0; !why_not.empty() && dim < rank; ++dim) {
+    const TensorDim other{batch.at.node, dim};
+    if (dim == batch.at.dim || taken.count(model->linkage().group_of(other)) == 0) continue;
+    choice.note = "the batch is taken to be " + sharding::describe(*model, other) + ", not " + why_not;
+    break;
   }
   return choice;
 }

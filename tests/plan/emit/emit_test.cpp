@@ -11,6 +11,7 @@
 #include "common/base/files.h"
 #include "common/hlo/hlo_reader.h"
 #include "common/hlo/hlo_text.h"
+#include "plan/emit/jax_constraints.h"
 
 namespace automap::emit {
 
@@ -420,9 +421,67 @@ TEST(EmitHlo, UnusualModules) {
               HasSubstr("sharding={{devices=[8]<=[8]}, {replicated}}\n"));
 }
 
+// A weight that two loops hand on as it came, and read gathered: it is gathered in front of them, not in each.
+TEST(EmitHlo, WhatALoopReadsUnchangedIsGatheredBeforeIt) {
+  const auto loaded = from_text(R"(HloModule m
+
+body {
+  s = (s32[], f32[16,64], f32[64,64]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  h = f32[16,64] get-tuple-element(s), index=1
+  w = f32[64,64] get-tuple-element(s), index=2
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  d = f32[16,64] dot(h, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT r = (s32[], f32[16,64], f32[64,64]) tuple(next, d, w)
+}
+
+cond {
+  s.1 = (s32[], f32[16,64], f32[64,64]) parameter(0)
+  i.1 = s32[] get-tuple-element(s.1), index=0
+  n = s32[] constant(4)
+  ROOT c = pred[] compare(i.1, n), direction=LT
+}
+
+ENTRY e {
+  x = f32[16,64] parameter(0)
+  p = f32[64,64] parameter(1)
+  zero = s32[] constant(0)
+  t = (s32[], f32[16,64], f32[64,64]) tuple(zero, x, p)
+  l = (s32[], f32[16,64], f32[64,64]) while(t), condition=cond, body=body
+  ROOT o = f32[16,64] get-tuple-element(l), index=1
+}
+)");
+  sharding::ShardingModel& model = loaded->model;
+  const auto input = [&](const char* name) {
+    return model.inputs()[static_cast<std::size_t>(model.find_input(name))].node;
+  };
+  const sharding::NodeId p = input("p");
+  std::vector<sharding::Gather> gathers;
+  for (const sharding::NodeId user : model.flow().users(p)) gathers.push_back({user, p, 0});
+  ASSERT_EQ(gathers.size(), 1U);
+  model.relink(8, gathers);
+  sharding::Propagation decided(model.linkage());
+  ASSERT_FALSE(decided.split({p, 0}));
+  ASSERT_FALSE(decided.split({input("x"), 0}));
+  const std::string text = emit_hlo(model, decided);
+  const auto sharded = text.find("custom-call(%p), custom_call_target=\"Sharding\", sharding={replicated}");
+  ASSERT_NE(sharded, std::string::npos) << text;
+  EXPECT_GT(sharded, text.find("ENTRY"));
+}
+
 // --- JAX ---
 
-PartitionPlan plan_of(Loaded* loaded, const std::map<std::string, int>& splits) {
+struct PlannedByHand {
+  PartitionPlan plan;
+  sharding::Propagation decided;
+};
+
+std::string jax_of(const Loaded& loaded, const PlannedByHand& written) {
+  return emit_jax(loaded.model, written.plan, Layout({{&loaded.model, &written.decided}}));
+}
+
+PlannedByHand plan_of(Loaded* loaded, const std::map<std::string, int>& splits) {
   PartitionPlan plan;
   plan.kind = "operator";
   plan.model = "tiny \"\"\" \\ model";
@@ -433,12 +492,12 @@ PartitionPlan plan_of(Loaded* loaded, const std::map<std::string, int>& splits) 
     EXPECT_FALSE(decided.split({input.node, dim})) << name;
   }
   describe_decision(loaded->model, decided, &plan);
-  return plan;
+  return {plan, decided};
 }
 
 TEST(EmitJax, Tables) {
   const auto loaded = from_text(read_file(kFolder + "tiny_mlp.hlo"));
-  const std::string text = emit_jax(loaded->model, plan_of(loaded.get(), {{"params__dense_1____kernel__.1", 1}}));
+  const std::string text = jax_of(*loaded, plan_of(loaded.get(), {{"params__dense_1____kernel__.1", 1}}));
   EXPECT_THAT(text, HasSubstr("MESH = {\"devices\": 8}\nSHARDS = 8\n"));
   EXPECT_THAT(text, HasSubstr("ARGUMENTS = (\"params\", \"batch\")\n"));
   EXPECT_THAT(text, HasSubstr("\n    # params\n    \"params/dense_1/bias\": P(\"devices\"),\n"
@@ -449,10 +508,14 @@ TEST(EmitJax, Tables) {
   EXPECT_THAT(text, HasSubstr("    (P(None, \"devices\"), (32, 64)),  # params/dense_1/kernel\n"));
   EXPECT_THAT(text, HasSubstr("    (P(), ()),\n]\n"));
   EXPECT_THAT(text, Not(HasSubstr("gathers")));
-  PartitionPlan gathering = plan_of(loaded.get(), {{"params__dense_1____kernel__.1", 1}});
-  gathering.all_gathers = 3;
-  EXPECT_THAT(emit_jax(loaded->model, gathering),
-              HasSubstr("The plan gathers or exchanges 3 tensors inside the step."));
+  // Columns, then rows: the second product leaves partial sums, which are reduced there.
+  EXPECT_THAT(text, HasSubstr("    \"dot_general (16, 32) (32, 64) -> (16, 64)\": "
+                              "[((P(), P(None, \"devices\")), P(None, \"devices\"))],\n"));
+  EXPECT_THAT(text, HasSubstr("    \"dot_general (16, 64) (64, 10) -> (16, 10)\": "
+                              "[((P(None, \"devices\"), P(\"devices\")), P())],\n"));
+  PlannedByHand gathering = plan_of(loaded.get(), {{"params__dense_1____kernel__.1", 1}});
+  gathering.plan.all_gathers = 3;
+  EXPECT_THAT(jax_of(*loaded, gathering), HasSubstr("The plan gathers or exchanges 3 tensors inside the step."));
   // Names cannot break out of their strings.
   EXPECT_THAT(text, HasSubstr("\"\"\"How to shard tiny   model over 8 devices"));
   EXPECT_THAT(text, HasSubstr("MODEL = \"tiny \\\"\\\"\\\" \\\\ model\"\n"));
@@ -460,9 +523,31 @@ TEST(EmitJax, Tables) {
 
 TEST(EmitJax, WantsACompletePlan) {
   const auto loaded = from_text(read_file(kFolder + "tiny_mlp.hlo"));
-  PartitionPlan plan = plan_of(loaded.get(), {});
-  plan.results.clear();
-  EXPECT_THROW(emit_jax(loaded->model, plan), Error);
+  PlannedByHand written = plan_of(loaded.get(), {});
+  written.plan.results.clear();
+  EXPECT_THROW(jax_of(*loaded, written), Error);
+}
+
+// Two products of one shape of which one is read by columns and one by rows; the text lists the later one first, as HLO
+// does that nothing else waits for it, and their names say which was made first.
+TEST(EmitJax, AlikeEquationsStandInTheOrderOfTheProgram) {
+  const auto loaded = from_text(
+      "HloModule m\n\nENTRY e {\n  x = f32[8,8] parameter(0)\n  a = f32[8,8] parameter(1)\n  b = f32[8,8] "
+      "parameter(2)\n"
+      "  dot_general.7 = f32[8,8] dot(x, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+      "  dot_general.6 = f32[8,8] dot(x, a), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+      "  ROOT t = (f32[8,8], f32[8,8]) tuple(dot_general.6, dot_general.7)\n}\n");
+  sharding::Propagation decided(loaded->model.linkage());
+  const auto& input = loaded->model.inputs()[static_cast<std::size_t>(loaded->model.find_input("b"))];
+  ASSERT_FALSE(decided.split({input.node, 1}));
+  const std::vector<JaxConstraint> found = jax_constraints(Layout({{&loaded->model, &decided}}));
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0],
+            (JaxConstraint{"dot_general (8, 8) (8, 8) -> (8, 8)", {AxisDims{-1}, AxisDims{-1}}, AxisDims{-1}}));
+  EXPECT_EQ(found[1], (JaxConstraint{"dot_general (8, 8) (8, 8) -> (8, 8)", {AxisDims{-1}, AxisDims{1}}, AxisDims{1}}));
+  // Where nothing is split nothing is said.
+  const sharding::Propagation nothing(loaded->model.linkage());
+  EXPECT_TRUE(jax_constraints(Layout({{&loaded->model, &nothing}})).empty());
 }
 
 }  // namespace
