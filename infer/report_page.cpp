@@ -96,7 +96,7 @@ std::string stages_markup(const PlanDocument& document) {
                           shorten(spans_text(stage.device_numbers), kNameColumns),
                           stage.samples > 0 ? format_amount(stage.samples) : "-", variant_text(stage)});
   }
-  if (!document.limits.empty() && document.limits.front().stage > 0) {
+  if (document.stages.size() > 1 && !document.limits.empty() && document.limits.front().stage > 0) {
     table.marked = static_cast<std::size_t>(document.limits.front().stage - 1);
   }
   std::string out = table_markup(table);

@@ -21,7 +21,7 @@ h1{font-size:1.5rem;line-height:1.25;margin:.5rem 0}h2{font-size:1.15rem;margin:
 p{margin:.4rem 0;max-width:60rem}.note{color:var(--dim);font-size:.9rem}.warn{color:var(--warn)}
 pre{background:var(--panel);border:1px solid var(--line);border-radius:6px;padding:.7rem .9rem;white-space:pre-wrap;
 overflow-wrap:anywhere;font-size:.85rem}
-.wide{overflow-x:auto;border:1px solid var(--line);border-radius:6px}
+.wide+.wide{margin-top:.7rem}.wide{overflow-x:auto;border:1px solid var(--line);border-radius:6px}
 .wide:focus-visible,canvas:focus-visible,button:focus-visible,summary:focus-visible{outline:3px solid var(--accent)}
 table{border-collapse:collapse;font-size:.9rem;width:100%}caption{text-align:left;padding:.4rem .6rem;color:var(--dim)}
 th,td{padding:.3rem .6rem;border-top:1px solid var(--line);text-align:right;vertical-align:top;white-space:nowrap}

@@ -61,7 +61,7 @@ TimelinePicture timeline_picture(const PlanDocument& document, const Timeline& t
                               (groups > 1 ? ", on average" : "") + ".");
   if (!document.limits.empty()) {
     const pipeline::PlanLimitText& limit = document.limits.front();
-    picture.bottleneck = limit.stage;
+    if (groups > 1) picture.bottleneck = limit.stage;
     picture.sentences.push_back("What limits it: " + limit.text + ".");
   } else if (groups > 1) {
     picture.bottleneck = busiest(timeline);
