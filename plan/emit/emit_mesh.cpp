@@ -130,13 +130,13 @@ bool layers_apart(const FrameworkPlan& plan, int layers) {
       std::size_t end = i;
       while (end < name.size() && std::isdigit(static_cast<unsigned char>(name[end])) != 0) ++end;
       const bool alone = i == 0 || std::isalpha(static_cast<unsigned char>(name[i - 1])) == 0;
-      if (end > i && (alone || layers > 0)) numbers[{name.substr(0, i), name.substr(end)}].insert(name.substr(i, end - i));
+      if (end > i && (alone || layers > 0))
+        numbers[{name.substr(0, i), name.substr(end)}].insert(name.substr(i, end - i));
       i = std::max(end, i + 1);
     }
   }
-  return std::any_of(numbers.begin(), numbers.end(), [&](const auto& of) {
-    return of.second.size() >= static_cast<std::size_t>(std::max(layers, 2));
-  });
+  return std::any_of(numbers.begin(), numbers.end(),
+                     [&](const auto& of) { return of.second.size() >= static_cast<std::size_t>(std::max(layers, 2)); });
 }
 
 }  // namespace
@@ -193,8 +193,9 @@ Emitted emit_jax_mesh(const FrameworkPlan& plan) {
   }
   const std::vector<int> servers = in_order(plan);
   if (servers.size() > 1) {
-    out.missing.push_back("one process on each server (jax.distributed.initialize), numbered in their order, that sees "
-                          "all of its devices: mesh() takes those of the plan");
+    out.missing.push_back(
+        "one process on each server (jax.distributed.initialize), numbered in their order, that sees "
+        "all of its devices: mesh() takes those of the plan");
   }
   if (!are_first(servers, 1)) {
     out.missing.push_back("its servers are " + numbers_text(servers) + " of the cluster, in this order");

@@ -47,8 +47,8 @@ struct FrameworkPlan {
   std::vector<int> chosen_devices;
   std::vector<FrameworkStage> parts;  // [S chunks]; empty: one stage, or not known
   std::vector<std::string> stacks;    // the model's numbered stacks of layers; empty: not known
-  // The variables, and along which dimension the devices of a replica hold them in parts; -1: whole. Empty: a replica is
-  // one device, or not known.
+  // The variables, and along which dimension the devices of a replica hold them in parts; -1: whole. Empty: a replica
+  // is one device, or not known.
   std::vector<std::pair<std::string, int>> split;
   bool shares_variables = false;  // stages hold the same variables, and sum their gradients
 };

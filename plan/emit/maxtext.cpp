@@ -128,8 +128,10 @@ Emitted emit_maxtext(const FrameworkPlan& plan) {
   for (const std::string& text : server_texts(plan)) out.missing.push_back(text);
   if (!alike) out.missing.insert(out.missing.end(), devices.begin(), devices.end());
   out.missing.push_back(
-      "one process" + (plan.servers.empty() ? "" : " of " + std::to_string(plan.servers.front().devices.size()) + " devices") +
-      " for each server, and the keys of the model and the data (run_name, model_name, hardware, ...); a file's name ends "
+      "one process" +
+      (plan.servers.empty() ? "" : " of " + std::to_string(plan.servers.front().devices.size()) + " devices") +
+      " for each server, and the keys of the model and the data (run_name, model_name, hardware, ...); a file's name "
+      "ends "
       "in .yml");
   return out;
 }

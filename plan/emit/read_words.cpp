@@ -254,9 +254,9 @@ ReadWords read_megatron(const std::vector<std::string>& all) {
   const bool fsdp = words.has("use-megatron-fsdp");
   out.overlap = fsdp || words.has("overlap-grad-reduce");
   if (layout.tp > 1) out.sequence_parallel = words.has("sequence-parallel");
-  for (const char* read : {"use-megatron-fsdp", "overlap-grad-reduce", "overlap-param-gather", "sequence-parallel", "ckpt-format",
-                           "no-gradient-accumulation-fusion", "rdzv-backend", "rdzv-endpoint", "rdzv-id", "node-rank",
-                           "master-addr", "master-port", "num-layers"}) {
+  for (const char* read : {"use-megatron-fsdp", "overlap-grad-reduce", "overlap-param-gather", "sequence-parallel",
+                           "ckpt-format", "no-gradient-accumulation-fusion", "rdzv-backend", "rdzv-endpoint", "rdzv-id",
+                           "node-rank", "master-addr", "master-port", "num-layers"}) {
     words.text(read, "");
   }
   out.ignored = words.unread();
@@ -304,7 +304,8 @@ ReadWords read_maxtext(const WordMap& words) {
   out.layout = layout_text(layout);
   out.batch = static_cast<std::int64_t>(at_once) * steps;
   if (layout.tp > 1) out.sequence_parallel = sequence > 1;
-  for (const char* read : {"base_config", "num_layers_per_pipeline_stage", "CUDA_VISIBLE_DEVICES"}) words.text(read, "");
+  for (const char* read : {"base_config", "num_layers_per_pipeline_stage", "CUDA_VISIBLE_DEVICES"})
+    words.text(read, "");
   out.ignored = words.unread();
   return out;
 }
@@ -581,7 +582,8 @@ ReadWords read_jax(std::string_view text) {
     refuse_words(std::string("MESH: ") + e.what());
   }
   const auto axis = [&](const char* name) -> std::int64_t {
-    if (!mesh.is_object() || !mesh.contains(name) || !mesh.at(name).is_number_integer() || mesh.at(name).get<int>() < 1) {
+    if (!mesh.is_object() || !mesh.contains(name) || !mesh.at(name).is_number_integer() ||
+        mesh.at(name).get<int>() < 1) {
       refuse_words("MESH: expected how many devices \"" + std::string(name) + "\" has");
     }
     return mesh.at(name).get<int>();

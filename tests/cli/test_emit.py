@@ -3,11 +3,12 @@
 import ast
 import json
 import os
+import re
 import subprocess
 import tomllib
 import unittest
 
-from programs import BIN, FIXTURES, NO_JAX, ProgramTest, python_with_jax, run
+from programs import BIN, FIXTURES, NO_JAX, SOURCE, ProgramTest, environment, python_with_jax, run
 
 GPT2 = FIXTURES / "gpt2.hlo.gz"
 T5 = FIXTURES / "t5_6_6.hlo.gz"
@@ -261,6 +262,19 @@ class Emit(ProgramTest):
         self.assertIn("--for maxtext -o PLAN here", run(*asked, "-o", path).stdout)
         # Where one framework is asked for, or one kind of plan alone, nothing is looked for beside it.
         self.assertNotIn("instead", json.loads(run(*asked, "--explore", "off", "--json").stdout)["to_type"])
+
+    def test_the_examples_of_the_pages_are_as_written(self):
+        (self.folder / "fixtures").symlink_to(SOURCE / "fixtures")
+        for framework in FRAMEWORKS:
+            with self.subTest(framework):
+                page = (SOURCE / "docs" / "emit" / f"{framework}.md").read_text()
+                blocks = [re.sub(r"(?m)^    ", "", block) for block in re.findall(r"(?m)(?:^(?:    .*)?\n)*^    .*\n", page)]
+                for command in blocks[0].strip().split("\n"):
+                    done = subprocess.run(["bash", "-c", command], cwd=self.folder, capture_output=True, text=True, env=environment())
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                written = (self.folder / blocks[0].split("-o ")[-1].strip()).read_text()
+                if framework not in ("torch", "jax"):  # of scripts the page shows how they are used
+                    self.assertEqual(blocks[1].strip(), written.strip())
 
     def test_layouts_of_uneven_stages(self):
         given = ("automap-infer", GPT2, "--cluster", "config-c", "--batch", "64", "--layout")

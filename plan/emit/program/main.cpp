@@ -63,7 +63,8 @@ void declare(OptionTable& table, EmitProgramOptions& o) {
       .required();
   table
       .add(&o.output, "output",
-           "write them to FILE, and what needs a file of its own beside it (of FILE.json FILE_stages.py); - is standard output")
+           "write them to FILE, and what needs a file of its own beside it (of FILE.json FILE_stages.py); - is "
+           "standard output")
       .writes_file()
       .shorthand('o')
       .metavar("FILE")

@@ -16,6 +16,7 @@
 #include "common/hlo/hlo_text.h"
 #include "plan/emit/quote.h"
 #include "plan/emit/read_words.h"
+#include "plan/planners/layers.h"
 
 namespace automap::emit {
 namespace {
@@ -77,7 +78,8 @@ std::vector<NamedPlan> plans() {
   plan->replicas = 8, plan->samples = 4, plan->micro_batches = 2, plan->servers = having({8});
 
   plan = &add("ZeRO 3 with recomputation on 4 servers", llama({1}));
-  plan->replicas = 32, plan->samples = 2, plan->zero = 3, plan->recompute = {true}, plan->servers = having({8, 8, 8, 8});
+  plan->replicas = 32, plan->samples = 2, plan->zero = 3, plan->recompute = {true},
+  plan->servers = having({8, 8, 8, 8});
 
   plan = &add("ZeRO 2 and replicas of 4 devices, split along the sequence", llama({1}));
   plan->replicas = 4, plan->width = 4, plan->samples = 8, plan->zero = 2, plan->sequence_parallel = true;
@@ -145,7 +147,8 @@ std::vector<NamedPlan> plans() {
   plan = &add("13B: ZeRO 3 with gradients of 8 micro-batches added up", llama({1}));
   plan->replicas = 32, plan->samples = 1, plan->micro_batches = 8, plan->zero = 3, plan->servers = having({8, 8, 8, 8});
 
-  plan = &add("70B: uneven 1F1B of 80 layers in 8 stages, replicas of 4 devices", llama({11, 10, 10, 10, 10, 10, 10, 9}));
+  plan =
+      &add("70B: uneven 1F1B of 80 layers in 8 stages, replicas of 4 devices", llama({11, 10, 10, 10, 10, 10, 10, 9}));
   plan->width = 4, plan->samples = 1, plan->micro_batches = 64, plan->sequence_parallel = true;
   plan->recompute.assign(8, true), plan->servers = having({8, 8, 8, 8});
 
@@ -457,6 +460,20 @@ TEST(ReadWords, WhatIsNotPlannedIsRefused) {
   EXPECT_FALSE(read_words("dp=8,pp=4,micro-batch-size=2"));
   EXPECT_FALSE(read_words(""));
   EXPECT_THAT(read_words("--micro-batch-size 2 --hidden-size 4096")->ignored, ::testing::ElementsAre("--hidden-size"));
+}
+
+// Beside the main file, whatever that is called.
+TEST(ToType, FilesOfPythonCanBeImported) {
+  EXPECT_EQ(module_path_beside("ds.json", "stages"), "ds_stages.py");
+  EXPECT_EQ(module_path_beside("out/my-run.v2.json", "stages"), "out/my_run_v2_stages.py");
+  EXPECT_EQ(module_path_beside("/tmp/7b", "stages"), "/tmp/_7b_stages.py");
+  EXPECT_EQ(module_path_beside("./.ds", "stages"), "./_ds_stages.py");
+}
+
+TEST(ToType, WhatJaxCallsTheTreeOfVariablesIsNoModule) {
+  EXPECT_EQ(planners::module_path("params/layers/5"), "layers.5");
+  EXPECT_EQ(planners::module_path("h/5"), "h.5");
+  EXPECT_EQ(planners::module_path("params/block 3"), "");
 }
 
 TEST(Quote, WordsComeThroughAShellAndToml) {
