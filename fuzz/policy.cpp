@@ -4,21 +4,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "common/base/check.h"
 #include "common/base/error.h"
-#include "common/base/files.h"
+#include "fuzz/reader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using automap::models::Policy;
-  std::string bytes(reinterpret_cast<const char*>(data), size);
-  if (bytes.size() >= 4) {
-    // The checksum is made right: what is behind it is to be reached.
-    const std::uint32_t crc = automap::crc32c(std::string_view(bytes).substr(0, bytes.size() - 4));
-    for (std::size_t i = 0; i < 4; ++i) bytes[bytes.size() - 4 + i] = static_cast<char>(crc >> (8 * i) & 0xff);
-  }
+  const std::string bytes = automap::fuzz::with_right_crc(automap::fuzz::text_of(data, size));
   try {
     const Policy policy = Policy::parse(bytes, "fuzz");
     AM_CHECK(Policy::parse(policy.serialize(), "again").weights() == policy.weights());

@@ -1,0 +1,8 @@
+// Profiles as CSV.
+#include "common/io/profile_csv.h"
+#include "fuzz/reader.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace automap;
+  return fuzz::read_or_refuse([&] { io::parse_profile_csv(fuzz::text_of(data, size), "fuzz"); });
+}

@@ -1,0 +1,13 @@
+// Workloads of placement: what is read is written and read again.
+#include "plan/placement/workload_json.h"
+#include "fuzz/reader.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace automap;
+  return fuzz::read_or_refuse([&] {
+    const placement::WorkloadFile file = placement::parse_workload(fuzz::text_of(data, size), "fuzz");
+    placement::topological_order(file.workload);
+    const std::string text = placement::workload_json_text(file.workload);
+    if (placement::parse_workload(text, "again").workload.size() != file.workload.size()) std::abort();
+  });
+}
