@@ -641,7 +641,12 @@ std::string compared_text(const PlanDocument& document, const ReportOptions& opt
 }
 
 std::string cuts_text(const PlanDocument& document, int width) {
-  if (document.layer_split) return layer_split_text(document);  // to be copied: as it is
+  if (document.layer_split) {
+    // What is to be copied stays as it is.
+    const std::string text = layer_split_text(document);
+    const std::size_t code = std::min(text.find("    split_spec = {"), text.size());
+    return wrap_lines(text.substr(0, code), width) + text.substr(code);
+  }
   return document.plan.num_stages() > 1 ? wrap_lines(instruction_split_text(document), width) : "";
 }
 
