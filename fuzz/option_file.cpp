@@ -1,9 +1,9 @@
 // Files of options, INI and JSON, for a table with options of every type.
-#include "common/base/options.h"
-#include "fuzz/reader.h"
-
 #include <limits>
 #include <vector>
+
+#include "common/base/options.h"
+#include "fuzz/reader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace automap;

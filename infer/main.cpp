@@ -185,7 +185,10 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
             ? "\n" + emit::to_type_text(*document.to_type, options.output, document.simulated_step_ms, options.details)
             : "";
     const auto others = static_cast<std::size_t>(std::count(to_type.begin(), to_type.end(), '\n'));
-    print(summary_text(document, report, summary_width(), kSummaryLines - std::min(others, kSummaryLines / 2)));
+    // Fifteen lines of a hundred columns are more of a narrow terminal.
+    const int width = summary_width();
+    const std::size_t lines = kSummaryLines * static_cast<std::size_t>(kSummaryWidth) / static_cast<std::size_t>(width);
+    print(summary_text(document, report, width, lines - std::min(others, kSummaryLines / 2)));
     print(options.details ? "\n" + report_text(document, placed.problem(), report)
                           : asked_tables_text(document, report));
     print(to_type);

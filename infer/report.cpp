@@ -477,7 +477,7 @@ std::string sensitivity_text(const std::vector<pipeline::PlanSensitivity>& rows,
     table.add_row({row.changed, fits ? format_ms(row.simulated_step_ms) : "does not fit", or_dash(row.best_ms),
                    fits ? format_percent(row.loss()) : "-", row.best.empty() ? "this one" : row.best});
   }
-  return "If the numbers are wrong, each alone by its expected error\n" + table.render("  ", width) +
+  return wrap_lines("If the numbers are wrong, each alone by its expected error\n", width) + table.render("  ", width) +
          wrap_lines(
              "  the plan stays within " + format_percent(kStays) + " of the best of one width in " +
                  std::to_string(stays) + " of " + std::to_string(rows.size()) + " cases; it loses " +
@@ -557,7 +557,7 @@ std::string corners_text(const std::vector<pipeline::PlanCorner>& corners, int w
                    format_number(corner.utilization.samples_per_s), mfu_text(corner.utilization),
                    format_bytes(corner.memory_bytes), shorten(printable(corner.why), kReasonWidth)});
   }
-  std::string text = "The best of every kind of plan (simulated)\n" + table.render("  ", width);
+  std::string text = wrap_lines("The best of every kind of plan (simulated)\n", width) + table.render("  ", width);
   std::string shorter;
   for (const pipeline::PlanCorner& corner : corners) {
     if (corner.chunk_cuts.empty() || corner.simulated_step_ms >= own->simulated_step_ms) continue;
@@ -641,7 +641,12 @@ std::string compared_text(const PlanDocument& document, const ReportOptions& opt
 }
 
 std::string cuts_text(const PlanDocument& document, int width) {
-  if (document.layer_split) return layer_split_text(document);  // to be copied: as it is
+  if (document.layer_split) {
+    // What is to be copied stays as it is.
+    const std::string text = layer_split_text(document);
+    const std::size_t code = std::min(text.find("    split_spec = {"), text.size());
+    return wrap_lines(text.substr(0, code), width) + text.substr(code);
+  }
   return document.plan.num_stages() > 1 ? wrap_lines(instruction_split_text(document), width) : "";
 }
 

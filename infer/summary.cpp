@@ -37,7 +37,7 @@ std::vector<std::string> lines_of(const Entry& entry, int width) {
   for (std::string& line : lines) line = shorten(printable(line), room);
   if (entry.rows.empty() && lines.size() > entry.most_lines) {
     lines.resize(entry.most_lines);
-    lines.back() = shorten(lines.back() + " ...", room);
+    lines.back() = excerpt(lines.back() + " ...", room);
   }
   for (std::size_t i = 0; i < lines.size(); ++i) {
     std::string label = i == 0 ? entry.label : "";
@@ -256,6 +256,8 @@ std::string summary_text(const PlanDocument& document, const ReportOptions& opti
                          std::size_t most_lines) {
   width = std::max(width, kLeastWidth);
   std::vector<Entry> entries = entries_of(document, options);
+  // Narrow lines are more lines.
+  for (Entry& entry : entries) entry.most_lines *= static_cast<std::size_t>((kSummaryWidth + width - 1) / width);
   const auto lines = [&] {
     std::vector<std::string> all;
     for (const Entry& entry : entries) {

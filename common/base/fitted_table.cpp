@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <utility>
 
 #include "common/base/check.h"
@@ -25,6 +26,16 @@ std::size_t hanging_indent(const std::string& line) {
   const std::size_t gap = line.find("  ");
   const std::size_t value = gap == std::string::npos ? gap : line.find_first_not_of(' ', gap);
   return value == std::string::npos || value > kLongestLabel ? 2 : value;
+}
+
+// Whether what stands behind the blank goes with the number in front of it: "12 345", "1.5 GiB", "3 %".
+bool belongs_to_number(const std::string& text, std::size_t at, std::size_t blank) {
+  static const char* const kUnits[] = {"%", "ms", "s", "µs", "min", "B", "KiB", "MiB", "GiB", "TiB"};
+  if (blank == at || text[blank - 1] < '0' || text[blank - 1] > '9') return false;
+  const std::size_t end = std::min(text.find_first_of(" ,;:)", blank + 1), text.size());
+  const std::string next = text.substr(blank + 1, end - blank - 1);
+  if (next.size() == 3 && next.find_first_not_of("0123456789") == std::string::npos) return true;
+  return std::find(std::begin(kUnits), std::end(kUnits), next) != std::end(kUnits);
 }
 
 // Breaks `line` behind its first `head` bytes, which stay as they are.
@@ -48,7 +59,9 @@ std::vector<std::string> wrap_words(const std::string& text, int room) {
   std::vector<std::string> lines;
   std::string line;
   for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t blank = std::min(text.find(' ', at), text.size());
+    std::size_t blank = std::min(text.find(' ', at), text.size());
+    while (blank < text.size() && belongs_to_number(text, at, blank))
+      blank = std::min(text.find(' ', blank + 1), text.size());
     std::string word = text.substr(at, blank - at);
     // A list without blanks is broken behind a comma.
     if (display_width(word) > room) {

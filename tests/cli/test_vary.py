@@ -118,9 +118,8 @@ class Vary(ProgramTest):
 class Explain(ProgramTest):
     def test_every_word_of_the_help_is_explained(self):
         text = run("automap-infer", "--help").stdout
-        words = text[text.index("--explain"):].split("commas between:")[1].split("--output")[0]
+        words = text[text.index("--explain"):].split("commas between:")[1].split("-o,")[0]
         words = [word.strip(" ,\n") for word in words.split(",")]
-        words[-1] = words[-1].split()[0]
         self.assertIn("bounds", words)
         on = (TINY, "--cluster", "config-a", "--effort", "quick")
         for word in words:
@@ -136,8 +135,8 @@ class Explain(ProgramTest):
         on = (FIXTURES / "gpt2.hlo.gz", "--cluster", "config-a", "--effort", "quick", "--stages", "4", "--details")
         for columns in (40, 80, 100):
             text = run("automap-infer", *on, env=environment(COLUMNS=str(columns))).stdout
-            report = text[:text.index("\nTo type for")] if "\nTo type for" in text else text
-            report = report[:report.index("  for torch.distributed")] if "  for torch.distributed" in report else report
+            # What is to be copied is not broken.
+            report = text.split("\nTo type for")[0].split("    split_spec = {")[0]
             self.assertLessEqual(max(map(len, report.splitlines())), columns)
         self.assertIn("there is no room for", text)
 
@@ -189,7 +188,9 @@ class Graph(ProgramTest):
     def test_refusals(self):
         out = self.folder / "x.svg"
         self.assert_fails(run("automap-inspect", "config-a", "--graph", out), 3)
-        self.assert_fails(run("automap-inspect", self.folder, "--graph", out), 2, "--graph is for HLO")
+        empty = self.folder / "empty"
+        empty.mkdir()
+        self.assert_fails(run("automap-inspect", empty, "--graph", out), 2, "--graph is for HLO")
         self.assert_fails(run("automap-inspect", self.put("p.csv", profile_csv()), "--graph", out), 2, "--graph is for HLO")
         self.assert_fails(run("automap-inspect", TINY, "--plan", "x.json"), 2, "--graph")
 
