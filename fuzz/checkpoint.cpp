@@ -1,5 +1,6 @@
 // Training checkpoints, with a checksum that is right.
 #include "train/checkpoint.h"
+
 #include "fuzz/reader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

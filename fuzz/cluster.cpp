@@ -1,5 +1,6 @@
 // Cluster files, with their measured collectives; what is read is asked for its numbers.
 #include "common/machine/cluster.h"
+
 #include "fuzz/reader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -1,9 +1,9 @@
 // dataset.json with a checksum that is right; what is left of a damaged one.
-#include "common/io/dataset_format.h"
-#include "common/base/check.h"
-#include "fuzz/reader.h"
-
 #include <cstdio>
+
+#include "common/base/check.h"
+#include "common/io/dataset_format.h"
+#include "fuzz/reader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace automap;

@@ -1,5 +1,6 @@
 // Files of device models.
 #include "common/machine/device.h"
+
 #include "fuzz/reader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

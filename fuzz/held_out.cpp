@@ -1,10 +1,10 @@
 // heldout.json of a run: the answers in it are taken, or the problems are chosen again (here there are none).
-#include "train/evaluation.h"
-#include "train/worker_pool.h"
-#include "fuzz/reader.h"
-
 #include <memory>
 #include <vector>
+
+#include "fuzz/reader.h"
+#include "train/evaluation.h"
+#include "train/worker_pool.h"
 
 namespace {
 

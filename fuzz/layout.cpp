@@ -1,8 +1,8 @@
 // Layouts in AutoMap's words and in those of frameworks.
-#include "plan/emit/read_words.h"
-#include "plan/planners/score.h"
 #include "common/base/check.h"
 #include "fuzz/reader.h"
+#include "plan/emit/read_words.h"
+#include "plan/planners/score.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace automap;

@@ -1,6 +1,6 @@
 // Measured kernels of a device (--calibrate).
-#include "profile/calibration.h"
 #include "fuzz/reader.h"
+#include "profile/calibration.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace automap;

@@ -1,5 +1,6 @@
 // Partition plans of two axes: what is read writes the same text again.
 #include "plan/partition/mesh_plan.h"
+
 #include "common/base/check.h"
 #include "fuzz/reader.h"
 

@@ -1,5 +1,6 @@
 // Logs of nccl-tests.
 #include "common/machine/nccl_log.h"
+
 #include "fuzz/reader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -1,5 +1,6 @@
 // States of online searches, with a checksum that is right; what is read is written.
 #include "plan/planners/learned/online_state.h"
+
 #include "fuzz/reader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

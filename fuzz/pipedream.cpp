@@ -1,5 +1,6 @@
 // PipeDream's graph.txt.
 #include "common/io/pipedream.h"
+
 #include "fuzz/reader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -2,8 +2,8 @@
 #include "common/io/profile_csv.h"
 #include "common/machine/cluster.h"
 #include "common/pipeline/device_match.h"
-#include "plan/planners/answer.h"
 #include "fuzz/reader.h"
+#include "plan/planners/answer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace automap;

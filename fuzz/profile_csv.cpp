@@ -1,5 +1,6 @@
 // Profiles as CSV.
 #include "common/io/profile_csv.h"
+
 #include "fuzz/reader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -1,5 +1,5 @@
-// What the targets of one reader share. Any bytes give a value or an Error of the input's; one of AutoMap's own (a bug),
-// another exception, a signal or no end stops the fuzzer.
+// What the targets of one reader share. Any bytes give a value or an Error of the input's; one of AutoMap's own (a
+// bug), another exception, a signal or no end stops the fuzzer.
 #pragma once
 
 #include <sys/mman.h>
@@ -41,7 +41,8 @@ inline std::string path_of_file_with(std::string_view bytes) {
   return "/proc/self/fd/" + std::to_string(file);
 }
 
-// The bytes with a last four that are the checksum of all before them: what stands behind the checksum is to be reached.
+// The bytes with a last four that are the checksum of all before them: what stands behind the checksum is to be
+// reached.
 inline std::string with_right_crc(std::string_view given) {
   std::string bytes(given);
   if (bytes.size() < 4) return bytes;

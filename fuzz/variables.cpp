@@ -1,5 +1,6 @@
 // Lists of variables, of every form.
 #include "common/graph/variables.h"
+
 #include "fuzz/reader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -1,6 +1,6 @@
 // Workloads of placement: what is read is written and read again.
-#include "plan/placement/workload_json.h"
 #include "fuzz/reader.h"
+#include "plan/placement/workload_json.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace automap;
