@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::string text;
   std::vector<std::string> list;
   OptionTable table("fuzz", "reads options");
-  table.add(&flag, "flag", "a flag");
+  table.add_flag(&flag, "flag", "a flag");
   table.add(&count, "count", "an int");
   table.add(&large, "large", "a larger one");
   table.add(&larger, "larger", "without a sign");
