@@ -118,7 +118,10 @@ Varied check_varied(const OptionTable& table, const InferOptions& o) {
                                                  {"sensitivity", o.sensitivity},
                                                  {"planner-table", o.planner_table},
                                                  {"all-planners", o.all_planners},
-                                                 {"search-state", !o.search_state.empty()}};
+                                                 {"search-state", !o.search_state.empty()},
+                                                 {"timeline", !o.timeline.empty()},
+                                                 {"trace", !o.trace.empty()},
+                                                 {"report", !o.report.empty()}};
   for (const auto& [option, given] : others) {
     if (!given) continue;
     throw Error(ErrorKind::kUsage, mode + " compares plans of several questions: --" + option + " is for one",

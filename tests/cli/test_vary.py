@@ -89,7 +89,7 @@ class Vary(ProgramTest):
         for arguments, parts in ((("--vary", "bach=1,2"), ("did you mean 'batch'?", "devices")), (("--vary", "batch"), ("found ''",)),
                                  (("--vary", "batch=1,x"), ("found 'x'", "whole number")), (("--vary", "batch=8..2"), ("ends below",)),
                                  (("--vary", "batch=1,1"), ("twice",)), (("--vary", "batch=4", "--batch", "4"), ("exclude",)),
-                                 (("--vary", "batch=4", "--details"), ("drop --details",)), (("--chart", "x.svg"), ("--vary",)),
+                                 (("--vary", "batch=4", "--details"), ("drop --details",)), (("--vary", "batch=4", "--report", "x.html"), ("drop --report",)), (("--chart", "x.svg"), ("--vary",)),
                                  (("--compare-clusters", "config-b"), ("exclude",)), (("--explain", "bound"), ("did you mean 'bounds'?", "memory"))):
             with self.subTest(arguments=arguments):
                 self.assert_fails(run("automap-infer", *on, *arguments), 2, *parts)
