@@ -59,8 +59,9 @@ std::string run_markup(const ReportPage& page) {
   const PlanDocument& document = *page.document;
   std::string out;
   if (document.to_type) {
-    out +=
-        "<pre tabindex=\"0\">" + escape_lines(emit::to_type_text(*document.to_type, page.plan_file, true)) + "</pre>\n";
+    out += "<pre tabindex=\"0\">" +
+           escape_lines(emit::to_type_text(*document.to_type, page.plan_file, document.simulated_step_ms, true)) +
+           "</pre>\n";
   }
   const std::string file = page.plan_file.empty() ? "plan.json" : page.plan_file;
   out += paragraph(
