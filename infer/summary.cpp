@@ -293,7 +293,12 @@ std::string summary_text(const PlanDocument& document, const ReportOptions& opti
 
 std::vector<SummarySentence> summary_sentences(const PlanDocument& document, const ReportOptions& options) {
   std::vector<SummarySentence> sentences;
-  for (const Entry& entry : entries_of(document, options)) sentences.push_back({entry.label, entry.text});
+  for (const Entry& entry : entries_of(document, options)) {
+    if (entry.rows.empty()) sentences.push_back({entry.label, entry.text});
+    for (const std::string& row : entry.rows) {
+      sentences.push_back({&row == &entry.rows.front() ? entry.label : "", row});
+    }
+  }
   return sentences;
 }
 

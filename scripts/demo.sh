@@ -10,5 +10,8 @@ echo "building (a few minutes the first time) ..." >&2
 "$root/scripts/build.sh" release -DAUTOMAP_BUILD_TESTS=OFF -DAUTOMAP_BUILD_BENCH=OFF
 
 cd "$root"
-set -x
-build/release/automap-infer fixtures/hlo/llama_8b.hlo.gz --cluster h100-4x8 --batch 256
+(
+  set -x
+  build/release/automap-infer fixtures/hlo/llama_8b.hlo.gz --cluster h100-4x8 --batch 256 --report build/llama_8b.html
+)
+echo "build/llama_8b.html is the same to look at: open it in a browser" >&2

@@ -15,6 +15,7 @@ give this program one core and count the time that it has it, here and wherever 
 
 import argparse
 import json
+import math
 import os
 import sys
 import time
@@ -278,9 +279,21 @@ class Timed:
         return round(self.seconds * 1e6, 3)
 
 
+MOST_PER_WORK = 4
+
+
 def timed_again(timed):
-    """What is as large in every size does not take less: where it does, something else went on during the smaller one.
-    `timed`: rows that have no other numbers than sizes."""
+    """What is as large in every size does not take less, nor far more than its work: where it does, something else went
+    on during the one that took too long. `timed`: rows that have no other numbers than sizes."""
+    def work(one):
+        return math.prod(value for value in one.row.values() if isinstance(value, int))
+
+    def slower(small, large):
+        if small.seconds > large.seconds:
+            return small
+        most = MOST_PER_WORK * small.seconds * work(large) / work(small)
+        return large if large.seconds > most else None
+
     def contains(large, small):
         return large is not small and all(large.row[key] >= value if isinstance(value, int) else large.row[key] == value
                                           for key, value in small.row.items())
@@ -290,7 +303,7 @@ def timed_again(timed):
         same.setdefault((one.row["kind"], one.row.get("type")), []).append(one)
     pairs = [(small, large) for kind in same.values() for small in kind for large in kind if contains(large, small)]
     for _ in range(5):
-        disturbed = {id(small): small for small, large in pairs if small.seconds > large.seconds}
+        disturbed = {id(one): one for one in (slower(*pair) for pair in pairs) if one is not None}
         for one in disturbed.values():
             one.again()
     return timed

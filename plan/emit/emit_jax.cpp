@@ -291,7 +291,8 @@ std::string inside(const std::vector<Axis>& axes, const Layout& layout) {
   std::string out =
       "# How equations read their operands and make their result: those alike, in order, or one for all.\nINSIDE = {\n";
   for (auto& [equation, list] : of_equation) {
-    if (std::all_of(list.begin(), list.end(), [&](const JaxConstraint& one) { return one == list[0]; })) list.resize(1);
+    const JaxConstraint first = list.front();
+    if (std::all_of(list.begin(), list.end(), [&](const JaxConstraint& one) { return one == first; })) list.resize(1);
     out += "    " + python_literal(equation) + ": [";
     for (std::size_t i = 0; i < list.size(); ++i) {
       out += std::string(i == 0 ? "" : ",") + (list.size() == 1 ? "((" : "\n        ((");

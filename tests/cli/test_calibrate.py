@@ -118,6 +118,11 @@ class Calibrate(ProgramTest):
         clock = types.SimpleNamespace(time=lambda size: times[size].pop(0) if len(times[size]) > 1 else times[size][0])
         rows = measure_device.all_reduces(backend, clock)
         self.assertEqual([row["us"] for row in rows], [power * 1e6 for power in range(16, 29, 2)])
+        # The largest took 64 ms where 1.8 ms were before it.
+        times = {1 << power: [4.0 ** ((power - 16) // 2)] for power in range(16, 29, 2)}
+        times[1 << 28] = [9e9, 9e6, 4.0**6]
+        rows = measure_device.all_reduces(backend, clock)
+        self.assertEqual(rows[-1]["us"], 4.0**6 * 1e6)
 
     def test_disturbed_kernels_are_timed_again(self):
         class Backend:

@@ -14,6 +14,8 @@ SCRIPTS = {"automap-apply-plan": "apply_plan.py", "automap-emit-sdy": "emit_sdy.
 # Named like programs, and are none: CMake's package, names of files.
 OTHER_NAMES = {"automap-config", "automap-targets", "automap-output", "automap-cli", "automap-plan"}
 # Options of XLA, TensorBoard, and of the frameworks and launchers that automap-emit writes for.
+# Custom properties of style sheets.
+STYLE = re.compile(r"--[a-z]+:(?=\S)|var\(--[a-z]+")
 FOREIGN = re.compile(r"--(xla_\w+|use_spmd_partitioning|num_partitions|logdir|nnodes|nproc-per-node|node-rank|master-addr|include|rdzv-\w+|num-layers"
                      r"|deepspeed(_config)?|num_nodes|num_gpus|(job|parallelism|training|activation_checkpoint)\.\w*"
                      r"|(tensor|pipeline)-model-parallel-\w+|(micro|global)-batch-size|sequence-parallel|overlap-grad-reduce"
@@ -77,12 +79,14 @@ class Hints(ProgramTest):
         self.assertEqual(self.wrong("automap profile M --json | automap infer - --stages 2 --rows 3"), ["--rows of automap-infer"])
         self.assertEqual(self.wrong("automap-frob x; automap frob y"), ["automap-frob", "automap-frob"])
         self.assertEqual(self.wrong("no such --frobnicate"), ["--frobnicate"])
+        self.assertEqual(self.wrong("svg{--ink:#000}text{fill:var(--ink)} --pink: no"), ["--pink"])
         self.assertEqual(self.wrong("scripts/install_dependencies.sh --train and automap-infer (--json) or --version"), [])
 
     def wrong(self, text, lone=True):
         """What `text` names that does not exist. An option belongs to the program before it, up to the end of a command;
         one without a program (looked at when `lone`) is of any."""
         found = []
+        text = STYLE.sub("", text)
         for part in re.split(r"[|;&)\n]|\.\s", text):
             at, call = 0, None
             for match in [*COMMAND.finditer(part), None]:
