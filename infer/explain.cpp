@@ -48,31 +48,34 @@ std::string explain_time(const Asked& of) {
       "\n";
   out += (of.one_stage() ? (d.micro_batches == 1 ? "It" : "Each of them")
                          : "Stage " + std::to_string(slowest + 1) + " computes the longest: each micro-batch") +
-         " takes " + format_ms(stage.forward_ms) + " forward and " + format_ms(stage.backward_ms) + " backward" +
+         " takes " + format_ms(stage.forward_ms) + " forward" +
+         (of.options.training ? " and " + format_ms(stage.backward_ms) + " backward" : "") +
          (stage.transfer_ms > 0 ? ", and is sent on in " + format_ms(stage.transfer_ms) : "") +
          (d.micro_batches == 1 ? "" : ". All of them together take it ") + (d.micro_batches == 1 ? ": " : "") +
          format_ms(computing) + ", " + format_percent(computing / d.simulated_step_ms) + " of the step.\n";
-  out += "The other " + format_ms(rest) + (of.one_stage() ? " are spent " : " are what it waits: ");
-  std::vector<std::string> parts;
-  if (!of.one_stage()) parts.emplace_back("for the pipeline to fill and to drain, and for transfers");
-  const auto longest = [&](double PlanStage::*ms) {
-    double most = 0;
-    for (const PlanStage& s : d.stages) most = std::max(most, s.*ms);
-    return most;
-  };
-  if (longest(&PlanStage::allreduce_ms) > 0) {
-    parts.push_back("for gradients to be added up over replicas (" + format_ms(longest(&PlanStage::allreduce_ms)) +
-                    " at most" +
-                    (d.gradient_sync == "overlap" ? ", beside the last backward as far as that hides it)"
-                                                  : ", behind the last backward)"));
+  if (rest > 1e-6 * d.simulated_step_ms) {
+    out += "The other " + format_ms(rest) + (of.one_stage() ? " are spent " : " are what it does not compute: ");
+    std::vector<std::string> parts;
+    if (!of.one_stage()) parts.emplace_back("for the pipeline to fill and to drain, and for transfers");
+    const auto longest = [&](double PlanStage::*ms) {
+      double most = 0;
+      for (const PlanStage& s : d.stages) most = std::max(most, s.*ms);
+      return most;
+    };
+    if (longest(&PlanStage::allreduce_ms) > 0) {
+      parts.push_back("for gradients to be added up over replicas (" + format_ms(longest(&PlanStage::allreduce_ms)) +
+                      " at most" +
+                      (d.gradient_sync == "overlap" ? ", beside the last backward as far as that hides it)"
+                                                    : ", behind the last backward)"));
+    }
+    if (longest(&PlanStage::shared_gradients_ms) > 0) {
+      parts.push_back("for the gradients of variables that stages share (" +
+                      format_ms(longest(&PlanStage::shared_gradients_ms)) + ")");
+    }
+    if (longest(&PlanStage::optimizer_ms) > 0)
+      parts.push_back("for the optimizer (" + format_ms(longest(&PlanStage::optimizer_ms)) + ")");
+    out += (parts.empty() ? "for nothing that is known by name" : join(parts)) + ".\n";
   }
-  if (longest(&PlanStage::shared_gradients_ms) > 0) {
-    parts.push_back("for the gradients of variables that stages share (" +
-                    format_ms(longest(&PlanStage::shared_gradients_ms)) + ")");
-  }
-  if (longest(&PlanStage::optimizer_ms) > 0)
-    parts.push_back("for the optimizer (" + format_ms(longest(&PlanStage::optimizer_ms)) + ")");
-  out += (parts.empty() ? "for nothing that is known by name" : join(parts)) + ".\n";
   out += "V, the same in closed form, is " + format_ms(d.step_ms) + ".\n";
   return wrap_lines(out + limits_text(d) + estimates_text(d), of.options.width);
 }
@@ -148,6 +151,13 @@ std::string explain_sensitivity(const Asked& of) {
          wrap_lines(estimates_text(of.document), of.options.width);
 }
 
+// A replica's samples are parts of one where the batch is divided so; 0: not known.
+std::string samples_taken(const PlanStage& stage) {
+  if (stage.samples <= 0) return "";
+  return (stage.replicas == 1 ? "which takes " : "each of which takes ") + format_amount(stage.samples) +
+         (stage.samples == 1 ? " sample" : " samples") + " of a micro-batch";
+}
+
 std::string explain_devices(const Asked& of) {
   const PlanDocument& d = of.document;
   const int there = std::max(of.options.cluster_devices, d.num_devices);
@@ -164,9 +174,8 @@ std::string explain_devices(const Asked& of) {
     out += name +
            (first.empty() ? "" : ", " + shorten(first, 40) + (last == first ? "" : " to " + shorten(last, 40)) + ",") +
            " is on " + (stage.devices == 1 ? "device " : "devices ") + spans_text(stage.device_numbers) + ": " +
-           plural(stage.replicas, "replica") + " of " + plural(stage.width, "device") + ", " +
-           (stage.replicas == 1 ? "which takes " : "each of which takes ") +
-           plural(std::llround(stage.samples), "sample") + " of a micro-batch";
+           plural(stage.replicas, "replica") + " of " + plural(stage.width, "device") +
+           (stage.samples > 0 ? ", " : "") + samples_taken(stage);
     if (stage.variant.zero > 0)
       out += "; ZeRO " + std::to_string(stage.variant.zero) + " divides what the replicas would all hold";
     if (stage.variant.recompute) out += "; layers are computed again in the backward pass";
@@ -184,9 +193,13 @@ std::string explain_schedule(const Asked& of) {
   } else {
     std::vector<std::string> started;
     for (const PlanStage& stage : d.stages) started.push_back(std::to_string(stage.in_flight));
-    out += "the stages take " + join(started) +
-           " micro-batches forward before the first goes backward, then one backward and one forward in turn; "
-           "so many are kept in memory.\n";
+    const bool all = std::all_of(d.stages.begin(), d.stages.end(),
+                                 [&](const PlanStage& stage) { return stage.in_flight >= d.micro_batches; });
+    out += all ? "every stage takes all " + std::to_string(d.micro_batches) +
+                     " micro-batches forward before the first goes backward; so many are kept in memory.\n"
+               : "the stages take " + join(started) +
+                     " micro-batches forward before the first goes backward, then one backward and one forward in "
+                     "turn; so many are kept in memory.\n";
   }
   return wrap_lines(out, of.options.width) + "\n" + stage_table(d, of.problem, of.options.width);
 }
@@ -195,7 +208,8 @@ std::string explain_utilization(const Asked& of) {
   const pipeline::PlanUtilization& use = of.document.utilization;
   std::string out;
   if (use.samples_per_s > 0 && of.options.model_batch > 0) {
-    out += "A second trains " + format_number(use.samples_per_s) + " samples" +
+    out += (of.options.training ? "A second trains " : "A second computes ") + format_number(use.samples_per_s) +
+           " samples" +
            (use.tokens_per_s > 0 ? ", which are " + format_count(std::llround(use.tokens_per_s)) + " tokens" : "") +
            ".\n";
   }
@@ -220,13 +234,13 @@ std::string explain_utilization(const Asked& of) {
 
 std::string explain_batch(const Asked& of) {
   const PlanDocument& d = of.document;
-  std::string out = "A step trains " + plural(std::llround(d.batch()), "sample") + usual_batch_text(d, of.options) +
-                    ", in " + plural(d.micro_batches, "micro-batch") + " of " + format_amount(d.micro_batch_samples) +
-                    ".\n";
+  std::string out = (of.options.training ? "A step trains " : "A step computes ") +
+                    plural(std::llround(d.batch()), "sample") + usual_batch_text(d, of.options) + ", in " +
+                    plural(d.micro_batches, "micro-batch") + " of " + format_amount(d.micro_batch_samples) + ".\n";
   for (std::size_t s = 0; s < d.stages.size(); ++s) {
     if (d.stages[s].samples <= 0 || (s > 0 && d.stages[s].samples == d.stages[s - 1].samples)) continue;
-    out += "Each replica of " + stage_name(of, s) + " computes " + plural(std::llround(d.stages[s].samples), "sample") +
-           " of a micro-batch at once.\n";
+    out += "Each replica of " + stage_name(of, s) + " computes " + format_amount(d.stages[s].samples) +
+           (d.stages[s].samples == 1 ? " sample" : " samples") + " of a micro-batch at once.\n";
   }
   if (of.options.model_batch > 0 && of.options.model_batch != d.micro_batch_samples && d.replicas == "whole") {
     out += "The module itself is of " + plural(std::llround(of.options.model_batch), "sample") +

@@ -200,7 +200,19 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
 void tell_framework(const Call& call, const pipeline::PlacedPlan& placed, PlanDocument& document) {
   const planners::Framework* framework =
       limits_plans(*call.question.framework) ? call.question.framework : call.input.made_with;
-  if (framework != nullptr) add_to_type(document, call.question, placed, *framework, call.sequence_parallel());
+  if (framework == nullptr) return;
+  add_to_type(document, call.question, placed, *framework, call.sequence_parallel());
+  if (document.to_type->cannot.empty() || limits_plans(*call.question.framework)) return;
+  // The module tells who made it, and not where it is trained.
+  std::vector<std::string> others;
+  const pipeline::PlanToType told = *document.to_type;
+  for (const planners::Framework& other : planners::all_frameworks()) {
+    if (&other == framework || !emit::emits(other)) continue;
+    add_to_type(document, call.question, placed, other, call.sequence_parallel());
+    if (document.to_type->cannot.empty()) others.push_back(std::string("--for ") + other.name);
+  }
+  document.to_type = told;
+  if (!others.empty()) document.to_type->hint = "it can be run with " + join(others);
 }
 
 // Who asked for no framework has something to type all the same where that of the model cannot run the plan: the
@@ -350,8 +362,9 @@ void take_options(Call& call) {
 }
 
 // One row of --vary: the question of its value, asked as a call of its own would ask it. Nothing: a signal came.
+// `misuse`: the first that was no question.
 std::optional<VariedRow> ask_value(int argc, char** argv, const Varied& varied, const std::string& value,
-                                   std::optional<PlanInput>* known) {
+                                   std::optional<PlanInput>* known, std::optional<Error>* misuse) {
   VariedRow row;
   row.value = value;
   try {
@@ -390,6 +403,7 @@ std::optional<VariedRow> ask_value(int argc, char** argv, const Varied& varied, 
   } catch (const Error& e) {
     if (e.kind() == ErrorKind::kStopped) return std::nullopt;
     if (e.kind() != ErrorKind::kInfeasible && e.kind() != ErrorKind::kUsage) throw;
+    if (e.kind() == ErrorKind::kUsage && !*misuse) *misuse = e;
     row.why = e.what() + (e.hint().empty() ? std::string() : "; " + e.hint());
   }
   return row;
@@ -413,14 +427,19 @@ int run_varied(const Call& call, int argc, char** argv) {
   }
   const StopToken stop;
   std::optional<PlanInput> known;
+  std::optional<Error> misuse;
   for (const std::string& value : varied.values) {
-    std::optional<VariedRow> row = ask_value(argc, argv, varied, value, &known);
+    std::optional<VariedRow> row = ask_value(argc, argv, varied, value, &known, &misuse);
     if (!row) break;
     if (known) rows.model = known->profile.model;
     rows.rows.push_back(std::move(*row));
     if (StopToken::stop_requested()) break;
   }
   if (rows.rows.empty()) throw Error(ErrorKind::kStopped, "stopped by a signal before the first value had a plan");
+  const bool any =
+      std::any_of(rows.rows.begin(), rows.rows.end(), [](const VariedRow& row) { return row.plan.has_value(); });
+  // No value can be asked like this: the call is wrong, and no value of it.
+  if (!any && misuse) throw *misuse;
   if (csv) csv->write(vary_csv(rows));
   if (chart) chart->write(vary_chart(rows));
   outputs.prepare();
@@ -440,8 +459,6 @@ int run_varied(const Call& call, int argc, char** argv) {
   }
   outputs.commit();
   if (StopToken::stop_requested()) return kExitStoppedEarly;
-  const bool any =
-      std::any_of(rows.rows.begin(), rows.rows.end(), [](const VariedRow& row) { return row.plan.has_value(); });
   return any ? 0 : exit_code(ErrorKind::kInfeasible);
 }
 

@@ -203,6 +203,7 @@ std::string report_html(const ReportPage& page) {
   body += section("If the numbers are wrong", sensitivity_markup(document));
   ReportOptions options = page.options;
   options.details = true;
+  options.width = 0;  // a page is as wide as it gets, whatever the terminal
   body += "<details><summary>All that --details prints</summary><pre tabindex=\"0\">" +
           escape_lines(report_text(document, page.placed->problem(), options)) + "</pre></details>\n";
   return pictures::page(title, body);

@@ -117,6 +117,7 @@ std::string figures_text(const PlanDocument& document, const ReportOptions& opti
       std::max_element(document.stages.begin(), document.stages.end(), [](const PlanStage& a, const PlanStage& b) {
         return a.memory_bytes / a.capacity_bytes < b.memory_bytes / b.capacity_bytes;
       });
+  if (fullest->memory_bytes > fullest->capacity_bytes) out += ", DOES NOT FIT";
   out += ", " + format_bytes(fullest->memory_bytes) + " of " + format_bytes(fullest->capacity_bytes) + " on " +
          (document.stages.size() > 1 ? "the fullest device" : "each device");
   return out;
@@ -222,8 +223,11 @@ std::vector<Entry> entries_of(const PlanDocument& document, const ReportOptions&
   add("Takes", figures_text(document, options), true, 3);
   add("Batch", batch_text(document, options), true, 2);
   if (const Entry stages = stages_entry(document); !stages.text.empty()) entries.push_back(stages);
+  // Who trains in another framework does not run the module.
+  const bool runs_module = options.framework.empty() || options.framework == "jax";
   add("Export",
-      document.micro_batch_samples != options.model_batch && options.model_batch > 0 && document.replicas == "whole"
+      runs_module && document.micro_batch_samples != options.model_batch && options.model_batch > 0 &&
+              document.replicas == "whole"
           ? "the model is for " + plural(std::llround(options.model_batch), "sample") + ": export it with a batch of " +
                 format_amount(document.micro_batch_samples) + " to run this"
           : "",

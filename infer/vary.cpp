@@ -33,7 +33,8 @@ std::vector<std::string> split_at_commas(const std::string& text) {
 double positive_number(const std::string& text, bool whole, const std::string& name) {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
-  const bool digits = !text.empty() && text.find_first_not_of("0123456789.e+") == std::string::npos;
+  const bool digits =
+      !text.empty() && text.find_first_not_of(whole ? "0123456789" : "0123456789.e+") == std::string::npos;
   if (!digits || *end != '\0' || !(value > 0 && value <= kLargestValue) || (whole && value != std::floor(value))) {
     throw Error(ErrorKind::kUsage,
                 "--vary " + name + ": found '" + text + "', expected " + (whole ? "a whole number" : "a number") +
@@ -129,17 +130,29 @@ Varied check_varied(const OptionTable& table, const InferOptions& o) {
   }
   Varied varied;
   if (o.vary.empty()) {
-    if (!o.cluster.empty()) {
+    if (table.source_of("cluster") == "flag") {
       throw Error(ErrorKind::kUsage, "--cluster and --compare-clusters exclude one another",
                   "name " + o.cluster + " among the clusters to compare");
     }
     varied = {"cluster", split_at_commas(o.compare_clusters)};
   } else {
     varied = parse_vary(o.vary.front());
-    if (varied.option() && table.source_of(varied.name) == "flag") {
-      throw Error(ErrorKind::kUsage, "--vary " + varied.name + " and --" + varied.name + " exclude one another",
+    const std::string source = varied.option() ? table.source_of(varied.name) : "default";
+    if (source != "default") {
+      throw Error(ErrorKind::kUsage,
+                  "--vary " + varied.name + " and --" + varied.name + (source == "flag" ? "" : " of " + source) +
+                      " exclude one another",
                   "name " + table.value_of(varied.name) + " among the values");
     }
+  }
+  if (o.input.path == "-" && !varied.option()) {
+    throw Error(ErrorKind::kUsage, mode + " reads the model again for every value, and standard input is read once",
+                "give the model as a file");
+  }
+  for (const auto& [name, file] : {std::pair("csv", &o.csv), std::pair("chart", &o.chart)}) {
+    if (!o.json || *file != "-") continue;
+    throw Error(ErrorKind::kUsage, std::string("--json and --") + name + " - both want standard output",
+                std::string("give --") + name + " a file");
   }
   for (std::size_t i = 0; i < varied.values.size(); ++i) {
     const auto end = varied.values.begin() + static_cast<std::ptrdiff_t>(i);

@@ -199,7 +199,11 @@ Calibration calibrate(const Measurements& measured, const std::string& given, co
   if (machine::find_device(device.name) || device.name.empty()) {
     device.name = device.name.empty() ? measured.device : device.name + " (calibrated)";
   }
-  // Every kernel was timed again and again, so that the device was as warm as in a step.
+  // Every kernel was timed again and again, so that the device was as warm as in a step: what is fitted holds the clock
+  // that a step keeps, and what is not is made to.
+  for (auto& [unit, efficiency] : device.matmul) efficiency.share *= device.sustained_clock;
+  device.matmul_efficiency *= device.sustained_clock;
+  device.vector_efficiency *= device.sustained_clock;
   device.sustained_clock = 1;
   device.sources["sustained_clock"] = "the measurements: they are of a device that is busy";
   std::vector<Sample> samples;

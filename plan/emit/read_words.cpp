@@ -12,6 +12,7 @@
 #include "common/base/json.h"
 #include "common/base/json_object.h"
 #include "common/base/printable.h"
+#include "common/base/suggest.h"
 #include "plan/planners/layers.h"
 
 namespace automap::emit {
@@ -58,6 +59,13 @@ std::vector<std::string> shell_split(std::string_view text) {
   if (quote != 0) refuse_words("a quote is open at the end");
   if (open) words.push_back(word);
   return words;
+}
+
+// Of numbers that words give: devices and samples are fewer than 2^31.
+std::int64_t product(std::int64_t a, std::int64_t b) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 31;
+  if (a > kMost / std::max<std::int64_t>(1, b)) refuse_words("more devices or samples than there can be");
+  return a * b;
 }
 
 // Values by the framework's own names.
@@ -195,12 +203,12 @@ WordMap options_of(const std::vector<std::string>& words) {
 // torchrun's devices; 0: it does not say.
 std::int64_t launched(const WordMap& words) {
   if (!words.has("nproc-per-node")) return 0;
-  return words.number("nproc-per-node", 1) * words.number("nnodes", 1);
+  return product(words.number("nproc-per-node", 1), words.number("nnodes", 1));
 }
 
 std::int64_t replicas_of_devices(std::int64_t devices, const WordLayout& layout) {
   if (devices == 0) return 0;
-  if (devices % (layout.pp * layout.tp) != 0) {
+  if (devices % product(layout.pp, layout.tp) != 0) {
     refuse_words(std::to_string(devices) + " processes are no multiple of " + std::to_string(layout.pp) +
                  " stages times " + std::to_string(layout.tp) + " devices of a replica");
   }
@@ -260,13 +268,20 @@ ReadWords read_megatron(const std::vector<std::string>& all) {
     words.text(read, "");
   }
   out.ignored = words.unread();
-  for (std::string& option : out.ignored) option = "--" + option;
+  for (std::string& option : out.ignored) {
+    // A slip would be another layout without a word.
+    const std::string near =
+        closest_name(option, {"tensor-model-parallel-size", "pipeline-model-parallel-size", "micro-batch-size",
+                              "global-batch-size", "use-distributed-optimizer"});
+    if (!near.empty()) refuse_words("--" + printable(option) + " is not known", "did you mean --" + near + "?");
+    option = "--" + option;
+  }
   return out;
 }
 
 ReadWords read_maxtext(const WordMap& words) {
   const auto axis = [&](const std::string& name) {
-    return words.number("dcn_" + name + "_parallelism", 1) * words.number("ici_" + name + "_parallelism", 1);
+    return product(words.number("dcn_" + name + "_parallelism", 1), words.number("ici_" + name + "_parallelism", 1));
   };
   for (const char* other : {"fsdp_transpose", "sequence", "context", "context_autoregressive", "tensor_transpose",
                             "expert", "autoregressive"}) {
@@ -279,20 +294,20 @@ ReadWords read_maxtext(const WordMap& words) {
   WordLayout layout;
   const std::int64_t data = axis("data"), fsdp = axis("fsdp"), sequence = axis("tensor_sequence");
   if (data > 1 && fsdp > 1) refuse_words("replicas of sharded replicas (data and fsdp) are not planned");
-  layout.dp = data * fsdp;
+  layout.dp = product(data, fsdp);
   layout.pp = axis("pipeline");
-  layout.tp = axis("tensor") * sequence;
+  layout.tp = product(axis("tensor"), sequence);
   layout.zero = fsdp > 1 ? 3 : 0;
   const std::string policy = words.text("remat_policy", "full");
   if (policy != "full" && policy != "minimal_with_context" && policy != "minimal") {
     refuse_words("remat_policy " + printable(policy) + ": what is planned is full, or minimal_with_context (nothing)");
   }
   layout.recompute = policy == "full";
-  const std::int64_t devices = layout.dp * layout.pp * layout.tp;
+  const std::int64_t devices = product(product(layout.dp, layout.pp), layout.tp);
   const double at_once = words.decimal("per_device_batch_size", 12) * static_cast<double>(devices);
   const std::int64_t steps = words.number("gradient_accumulation_steps", 1);
   const std::int64_t parts = layout.pp > 1 ? words.number("num_pipeline_microbatches", layout.pp) : 1;
-  const double samples = at_once / static_cast<double>(parts * layout.dp);
+  const double samples = at_once / static_cast<double>(product(parts, layout.dp));
   if (samples < 1 || samples != std::floor(samples)) {
     refuse_words("per_device_batch_size leaves " + Json(samples).dump() + " samples of a micro-batch for each replica");
   }
@@ -302,7 +317,7 @@ ReadWords read_maxtext(const WordMap& words) {
   ReadWords out;
   out.framework = "maxtext";
   out.layout = layout_text(layout);
-  out.batch = static_cast<std::int64_t>(at_once) * steps;
+  out.batch = product(static_cast<std::int64_t>(at_once), steps);
   if (layout.tp > 1) out.sequence_parallel = sequence > 1;
   for (const char* read : {"base_config", "num_layers_per_pipeline_stage", "CUDA_VISIBLE_DEVICES"})
     words.text(read, "");
@@ -411,7 +426,7 @@ ReadWords read_torchtitan(const WordMap& words) {
   }
   const std::int64_t shard = rest ? 1 : degree("data_parallel_shard_degree");
   if (replicate > 1 && shard > 1) refuse_words("replicas of sharded replicas (HSDP) are not planned");
-  layout.dp = rest ? 0 : replicate * shard;
+  layout.dp = rest ? 0 : product(replicate, shard);
   layout.tp = degree("tensor_parallel_degree");
   layout.pp = degree("pipeline_parallel_degree");
   const std::string reshard = words.text("parallelism.fsdp_reshard_after_forward", "default");
@@ -449,7 +464,7 @@ ReadWords read_torchtitan(const WordMap& words) {
   out.framework = "torchtitan";
   out.overlap = true;
   out.layout = layout_text(layout);
-  out.batch = words.number("training.global_batch_size", local * layout.dp);
+  out.batch = words.number("training.global_batch_size", product(local, layout.dp));
   out.ignored = words.unread();
   return out;
 }
@@ -478,12 +493,13 @@ ReadWords read_deepspeed(std::string_view text) {
   layout.zero = inner("zero_optimization", "stage", 0, 0);
   layout.tp = inner("tensor_parallel", "autotp_size", 1, 1);
   layout.pp = inner("pipeline", "stages", 1, 1);
-  if (batch % (layout.samples * steps) != 0) {
+  const std::int64_t of_replica = product(layout.samples, steps);
+  if (batch % of_replica != 0) {
     refuse_words(
         "train_batch_size is not train_micro_batch_size_per_gpu times gradient_accumulation_steps times "
         "replicas");
   }
-  layout.dp = batch / (layout.samples * steps);
+  layout.dp = batch / of_replica;
   layout.recompute = config.has("activation_checkpointing");
   layout.schedule = "1f1b";
   if (const std::size_t at = stages.find("\nSTAGES = ["); at != std::string_view::npos && layout.pp > 1) {
@@ -500,6 +516,11 @@ ReadWords read_deepspeed(std::string_view text) {
   } else if (layout.pp > 1) {
     refuse_words("the stages of a pipeline stand in the file beside the configuration",
                  "give both: \"$(cat ds.json ds_stages.py)\"");
+  }
+  for (const char* other : {"sequence_parallel_size", "moe", "expert_parallel_size"}) {
+    if (config.has(other) && !(config.at(other).is_number() && config.at(other).get<double>() == 1)) {
+      refuse_words(std::string(other) + ": parallelism of sequences and experts is not planned", "leave it out");
+    }
   }
   ReadWords out;
   out.framework = "deepspeed";
@@ -568,7 +589,7 @@ ReadWords read_torch(std::string_view text) {
   out.framework = "torch";
   out.overlap = true;
   out.layout = layout_text(layout);
-  out.batch = layout.dp * layout.samples * words.number("MICRO_BATCHES", 1);
+  out.batch = product(product(layout.dp, layout.samples), words.number("MICRO_BATCHES", 1));
   return out;
 }
 
@@ -583,10 +604,10 @@ ReadWords read_jax(std::string_view text) {
   }
   const auto axis = [&](const char* name) -> std::int64_t {
     if (!mesh.is_object() || !mesh.contains(name) || !mesh.at(name).is_number_integer() ||
-        mesh.at(name).get<int>() < 1) {
+        mesh.at(name).get<double>() < 1 || mesh.at(name).get<double>() > 1 << 30) {
       refuse_words("MESH: expected how many devices \"" + std::string(name) + "\" has");
     }
-    return mesh.at(name).get<int>();
+    return mesh.at(name).get<std::int64_t>();
   };
   WordLayout layout;
   layout.pp = axis("stage");
@@ -599,7 +620,7 @@ ReadWords read_jax(std::string_view text) {
   ReadWords out;
   out.framework = "jax";
   out.layout = layout_text(layout);
-  out.batch = layout.dp * layout.samples * words.number("MICRO_BATCHES", 1);
+  out.batch = product(product(layout.dp, layout.samples), words.number("MICRO_BATCHES", 1));
   if (layout.tp > 1) {
     out.sequence_parallel = python_bool("SEQUENCE_PARALLEL", words.text("SEQUENCE_PARALLEL", "False"));
   }

@@ -276,6 +276,20 @@ class Emit(ProgramTest):
                 if framework not in ("torch", "jax"):  # of scripts the page shows how they are used
                     self.assertEqual(blocks[1].strip(), written.strip())
 
+    def test_layouts_that_are_slips_or_do_not_fit(self):
+        given = ("automap-infer", GPT2, "--cluster", "config-c", "--batch", "64", "--layout")
+        for layout, why in (("--tensor-model-parallel 8 --micro-batch-size 1", "did you mean --tensor-model-parallel-size?"),
+                            ('{"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "sequence_parallel_size": 2}', "sequences"),
+                            ("ici_fsdp_parallelism=1 " + " ".join(f"{a}_{b}_parallelism=1073741824" for a in ("ici", "dcn") for b in ("data", "pipeline")),
+                             "more devices or samples")):
+            self.assert_fails(run(*given, layout), 2, why)
+        full = run("automap-infer", FIXTURES / "t5_24_24.hlo.gz", "--cluster", "config-c", "--batch", "64", "--layout", "dp=16,micro-batch-size=4")
+        self.assertEqual(full.returncode, 4, full.stderr)
+        self.assertIn("DOES NOT FIT", full.stdout)
+        # Who did not ask for the module's own framework is told which others can.
+        report = run(*given, "dp=8,pp=2,micro-batch-size=1,schedule=1f1b").stdout
+        self.assertRegex(report, r"To type      nothing: maxtext cannot run .*; it can be run with .*--for megatron")
+
     def test_layouts_of_uneven_stages(self):
         given = ("automap-infer", GPT2, "--cluster", "config-c", "--batch", "64", "--layout")
         plan = json.loads(run(*given, "dp=2,pp=3,micro-batch-size=1,layers=6+6+0", "--json").stdout)

@@ -95,6 +95,17 @@ class Vary(ProgramTest):
                 self.assert_fails(run("automap-infer", *on, *arguments), 2, *parts)
         self.assertIn("change nothing", run("automap-infer", *on, "--explain", "memory", "--json").stderr)
         self.assert_fails(run("automap-infer", TINY), 2, "missing --cluster")
+        # What stands in a file or the environment would be the value of every row.
+        self.assert_fails(run("automap-infer", *on, "--vary", "batch=16,32", env=environment(AUTOMAP_INFER_BATCH="64")), 2,
+                          "--batch of AUTOMAP_INFER_BATCH exclude")
+        self.assert_fails(run("automap-infer", "-", "--cluster", "config-a", "--vary", "devices=2,4", stdin=TINY.read_bytes()), 2,
+                          "standard input is read once")
+        self.assert_fails(run("automap-infer", *on, "--vary", "batch=16,16.0"), 2, "found '16.0'")
+        self.assertIn("give --csv a file", run("automap-infer", *on, "--vary", "batch=16", "--csv", "-", "--json").stdout)
+        # Where no value can be asked so, the call is wrong.
+        forward = FIXTURES / "vit_forward.hlo.gz"
+        self.assert_fails(run("automap-infer", forward, "--cluster", "config-a", "--vary", "batch=64,128", "--recompute", "layer"), 2,
+                          "nothing to recompute")
         self.assert_fails(run("automap-infer", TINY, "--compare-clusters", "config-a,nowhere"), 2, "nowhere")
 
     def test_first_signal_prints_the_values_so_far(self):
