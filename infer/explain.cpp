@@ -252,25 +252,25 @@ std::string explain_batch(const Asked& of) {
   return wrap_lines(out, of.options.width);
 }
 
-struct Part {
+struct Explained {
   const char* word;
   std::string (*text)(const Asked& of);
 };
 
 // In the order in which reports name them.
-constexpr Part kParts[] = {{"time", explain_time},
-                           {"memory", explain_memory},
-                           {"bounds", explain_bounds},
-                           {"alternatives", explain_alternatives},
-                           {"devices", explain_devices},
-                           {"schedule", explain_schedule},
-                           {"batch", explain_batch},
-                           {"utilization", explain_utilization},
-                           {"sensitivity", explain_sensitivity}};
+constexpr Explained kExplained[] = {{"time", explain_time},
+                                    {"memory", explain_memory},
+                                    {"bounds", explain_bounds},
+                                    {"alternatives", explain_alternatives},
+                                    {"devices", explain_devices},
+                                    {"schedule", explain_schedule},
+                                    {"batch", explain_batch},
+                                    {"utilization", explain_utilization},
+                                    {"sensitivity", explain_sensitivity}};
 
 std::vector<std::string> part_words() {
   std::vector<std::string> words;
-  for (const Part& part : kParts) words.emplace_back(part.word);
+  for (const Explained& part : kExplained) words.emplace_back(part.word);
   return words;
 }
 
@@ -306,7 +306,8 @@ std::string explained_text(const std::vector<std::string>& words, const PlanDocu
   const Asked asked{document, problem, options};
   std::string out;
   for (const std::string& word : words) {
-    const auto part = std::find_if(std::begin(kParts), std::end(kParts), [&](const Part& p) { return p.word == word; });
+    const auto part =
+        std::find_if(std::begin(kExplained), std::end(kExplained), [&](const Explained& p) { return p.word == word; });
     std::string title = word;
     title[0] = static_cast<char>(title[0] - 'a' + 'A');
     out += (out.empty() ? "" : "\n") + (words.size() > 1 ? title + "\n" : std::string()) + part->text(asked);

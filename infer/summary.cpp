@@ -21,6 +21,7 @@ using pipeline::PlanStage;
 constexpr std::size_t kLabel = 8;
 constexpr std::size_t kMostStageLines = 4, kMostOthers = 3;
 constexpr int kLongestLayer = 40;
+constexpr double kNotWeighed = 2;
 
 // A paragraph behind its label. What is not `needed` goes first, the last of those before the others. `rows`: a line
 // each, instead of the text as long as there is room.
@@ -187,6 +188,8 @@ std::string others_text(const PlanDocument& document) {
   for (const PlanCorner& corner : document.corners) {
     if (!corner.fits || named.size() == kMostOthers) continue;
     if (corner.simulated_step_ms <= last_ms * (1 + 1e-6)) continue;
+    // What takes twice as long nobody weighs, unless there is nothing else.
+    if (!named.empty() && corner.simulated_step_ms > kNotWeighed * document.simulated_step_ms) break;
     last_ms = corner.simulated_step_ms;
     named.push_back(short_name(corner) + " " + format_ms(corner.simulated_step_ms));
   }
