@@ -376,6 +376,12 @@ void check_mode(const OptionTable& table, const InferOptions& o) {
     throw Error(ErrorKind::kUsage, "--json prints all of the answer: --explain would change nothing",
                 "drop one of them");
   }
+  if (!o.explain.empty() && (o.details || writes_standard_output(o))) {
+    throw Error(ErrorKind::kUsage,
+                o.details ? "--details prints all of the parts: --explain would change nothing"
+                          : "--explain and a file named - both want standard output",
+                "drop one of them");
+  }
   const bool varies = !o.vary.empty() || !o.compare_clusters.empty();
   for (const auto& [name, file] : {std::pair("csv", &o.csv), std::pair("chart", &o.chart)}) {
     if (varies || file->empty()) continue;

@@ -180,7 +180,7 @@ int most_layout_stages(const Profile& profile) {
 std::string Layout::text() const {
   std::string out = "dp=" + std::to_string(dp) + ",pp=" + std::to_string(pp);
   if (tp > 1) out += ",tp=" + std::to_string(tp);
-  out += ",micro-batch-size=" + std::to_string(micro_batch_size);
+  if (micro_batch_size > 0) out += ",micro-batch-size=" + std::to_string(micro_batch_size);
   if (variant.zero > 0) out += ",zero=" + std::to_string(variant.zero);
   if (variant.recompute) out += ",recompute=layer";
   if (schedule != Schedule::kAdaptive) out += std::string(",schedule=") + to_string(schedule);

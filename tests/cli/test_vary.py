@@ -94,6 +94,9 @@ class Vary(ProgramTest):
             with self.subTest(arguments=arguments):
                 self.assert_fails(run("automap-infer", *on, *arguments), 2, *parts)
         self.assertIn("change nothing", run("automap-infer", *on, "--explain", "memory", "--json").stderr)
+        for other in ("--details", "-o"):
+            asked = ("automap-infer", *on, "--explain", "memory", other, *(("-",) if other == "-o" else ()))
+            self.assert_fails(run(*asked), 2, "--explain", "drop one of them")
         self.assert_fails(run("automap-infer", TINY), 2, "missing --cluster")
         # What stands in a file or the environment would be the value of every row.
         self.assert_fails(run("automap-infer", *on, "--vary", "batch=16,32", env=environment(AUTOMAP_INFER_BATCH="64")), 2,
