@@ -75,7 +75,7 @@ int inspect_main(int argc, char** argv) {
       .metavar("FILE");
   table.add(&plan_file, "plan", "with --graph: draw the stages of this plan of automap-infer in")
       .reads_file()
-      .metavar("PLAN");
+      .metavar("FILE");
   table.add_common(&json);
   if (!table.parse(argc, argv)) return 0;
   struct stat info = {};

@@ -14,6 +14,8 @@ import unittest
 from programs import BIN, FIXTURES, SOURCE, ProgramTest, environment, profile_csv, run
 
 TINY = FIXTURES / "tiny_mlp.hlo"
+# What the name of such a file has to end in.
+ENDS = {"timeline": ".svg", "trace": ".json", "report": ".html", "chart": ".svg", "graph": ".svg"}
 # What --help calls values that may be files.
 FILES = {"FILE", "DIR", "CLUSTER", "DEVICE", "DATA", "POLICY", "MODEL", "INPUT"}
 
@@ -38,6 +40,10 @@ class Program:
 PROGRAMS = [
     Program("automap-infer", "INPUT variables device cluster policy plan config", "output search-state",
             base=("INPUT", TINY, "cluster", "config-a")),
+    Program("automap-infer", "INPUT variables device cluster policy plan config", "timeline trace report",
+            base=("INPUT", TINY, "cluster", "config-a")),
+    Program("automap-infer", "INPUT variables device cluster policy config", "csv chart",
+            base=("INPUT", TINY, "cluster", "config-a", "vary", "batch=16")),
     Program("automap-profile", "MODEL device variables also-device cluster calibrate config", "output", base=("MODEL", TINY)),
     Program("automap-search opp", "MODEL variables cluster device policy config", "output emit-hlo emit-jax emit-sdy",
             base=("MODEL", TINY, "shards", 2)),
@@ -48,6 +54,7 @@ PROGRAMS = [
     Program("automap-search explain", "MODEL variables plan cluster device config", ""),
     Program("automap-search propagate", "MODEL variables config", ""),
     Program("automap-inspect", "FILE config", "plot", base=("FILE", "none")),
+    Program("automap-inspect", "FILE plan config", "graph", base=("FILE", TINY)),
     Program("automap-datagen", "config options", "", ["output"]),
     Program("automap-train", "POLICY data evaluate-data init cluster config", "", ["out"]),
 ]
@@ -86,16 +93,18 @@ class Faults(ProgramTest):
 
 class Inputs(Faults):
     def test_every_option_that_names_a_file_is_tried_here(self):
-        for program in PROGRAMS:
-            with self.subTest(program.command):
-                text = run(*program.command, "--help-all").stdout
-                self.assertEqual(options_that_name_files(text), {*program.reads, *program.writes, *program.folders})
+        for command in {tuple(program.command) for program in PROGRAMS}:
+            with self.subTest(command):
+                text = run(*command, "--help-all").stdout
+                tried = {name for program in PROGRAMS if tuple(program.command) == command
+                         for name in (*program.reads, *program.writes, *program.folders)}
+                self.assertEqual(options_that_name_files(text), tried)
 
     def test_no_output_replaces_an_input(self):
         tried = 0
         for program in PROGRAMS:
             for reads, writes in itertools.product(program.reads, program.writes):
-                mine = self.put("mine.csv", "")  # an empty file of options is right
+                mine = self.put("mine" + ENDS.get(writes, ".csv"), "")  # an empty file of options is right
                 before = mine.read_bytes(), mine.stat().st_ino
                 for number, alias in enumerate(self.aliases(mine)):
                     if program.command[-1] == "adp" and number != 2:
