@@ -438,8 +438,10 @@ int run_varied(const Call& call, int argc, char** argv) {
   if (rows.rows.empty()) throw Error(ErrorKind::kStopped, "stopped by a signal before the first value had a plan");
   const bool any =
       std::any_of(rows.rows.begin(), rows.rows.end(), [](const VariedRow& row) { return row.plan.has_value(); });
-  // No value can be asked like this: the call is wrong, and no value of it.
-  if (!any && misuse) throw *misuse;
+  // Where the same is wrong with all values it is wrong with the call.
+  const bool same = std::all_of(rows.rows.begin(), rows.rows.end(),
+                                [&](const VariedRow& row) { return row.why == rows.rows.front().why; });
+  if (!any && misuse && same && rows.rows.size() > 1 && !StopToken::stop_requested()) throw *misuse;
   if (csv) csv->write(vary_csv(rows));
   if (chart) chart->write(vary_chart(rows));
   outputs.prepare();
