@@ -205,9 +205,7 @@ std::vector<const System*> systems_of(std::string_view names, bool workload) {
     if (names == "all" && (workload || system.of != System::Of::kWorkloads)) chosen.push_back(&system);
   }
   if (names == "all") return chosen;
-  for (std::size_t begin = 0; begin <= names.size();) {
-    const std::size_t end = std::min(names.find(',', begin), names.size());
-    const std::string name(names.substr(begin, end - begin));
+  for (const std::string& name : split_at_commas(names)) {
     const auto found = std::find(keys.begin(), keys.end(), name);
     if (found == keys.end()) {
       const std::string near = closest_name(name, keys);
@@ -216,7 +214,6 @@ std::vector<const System*> systems_of(std::string_view names, bool workload) {
     }
     const System* system = &all_systems()[static_cast<std::size_t>(found - keys.begin())];
     if (std::find(chosen.begin(), chosen.end(), system) == chosen.end()) chosen.push_back(system);
-    begin = end + 1;
   }
   return chosen;
 }

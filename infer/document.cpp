@@ -249,14 +249,15 @@ PlanDocument document_of(const Question& question, const planners::ScoredPlan& s
   return document;
 }
 
-void add_to_type(PlanDocument& document, const planners::Question& question, const pipeline::PlacedPlan& placed,
-                 const planners::Framework& framework, bool sequence_parallel, const emit::EmitOptions& options) {
+pipeline::PlanToType to_type(const PlanDocument& document, const planners::Question& question,
+                             const pipeline::PlacedPlan& placed, const planners::Framework& framework,
+                             bool sequence_parallel, const emit::EmitOptions& options) {
   const std::optional<pipeline::LayerSplit> layers = planners::layers_at_cuts(question.profile(), placed.plan.cuts);
   emit::PlanFacts facts;
   facts.layers = layers ? &*layers : nullptr;
   facts.cluster = &question.cluster;
   facts.sequence_parallel = sequence_parallel;
-  document.to_type = emit::to_type(framework, document, facts, options);
+  return emit::to_type(framework, document, facts, options);
 }
 
 void add_provenance(PlanDocument& document, const OptionTable& table, const PlanInput& input,

@@ -26,9 +26,9 @@ pipeline::PlanDocument document_of(const planners::Question& question, const pla
                                    const PlanInput& input, const OwnDevice& own);
 
 // What is typed to run it in that framework. `sequence_parallel`: --sequence-parallel is not off.
-void add_to_type(pipeline::PlanDocument& document, const planners::Question& question,
-                 const pipeline::PlacedPlan& placed, const planners::Framework& framework, bool sequence_parallel,
-                 const emit::EmitOptions& options = {});
+pipeline::PlanToType to_type(const pipeline::PlanDocument& document, const planners::Question& question,
+                             const pipeline::PlacedPlan& placed, const planners::Framework& framework,
+                             bool sequence_parallel, const emit::EmitOptions& options = {});
 
 // What it was made from and with.
 void add_provenance(pipeline::PlanDocument& document, const OptionTable& table, const PlanInput& input,

@@ -82,16 +82,12 @@ std::string explain_time(const Asked& of) {
 
 std::string explain_memory(const Asked& of) {
   const PlanDocument& d = of.document;
-  std::size_t fullest = 0;
-  const auto share = [&](std::size_t s) { return d.stages[s].memory_bytes / d.stages[s].capacity_bytes; };
-  for (std::size_t s = 1; s < d.stages.size(); ++s) {
-    if (share(s) > share(fullest)) fullest = s;
-  }
+  const std::size_t fullest = fullest_stage(d);
   const PlanStage& stage = d.stages[fullest];
   const double reserve = of.problem.options().memory_reserve;
   std::string out = "The fullest devices are those of " + stage_name(of, fullest) + ": they hold " +
                     format_bytes(stage.memory_bytes) + " of the " + format_bytes(stage.capacity_bytes) +
-                    " that the plan may fill (" + format_percent(share(fullest)) + ").";
+                    " that the plan may fill (" + format_percent(stage.memory_bytes / stage.capacity_bytes) + ").";
   if (reserve > 0) {
     out +=
         " Another " + format_percent(reserve) + " of each device's memory is left to the framework (--memory-reserve).";
@@ -154,8 +150,8 @@ std::string explain_sensitivity(const Asked& of) {
 // A replica's samples are parts of one where the batch is divided so; 0: not known.
 std::string samples_taken(const PlanStage& stage) {
   if (stage.samples <= 0) return "";
-  return (stage.replicas == 1 ? "which takes " : "each of which takes ") + format_amount(stage.samples) +
-         (stage.samples == 1 ? " sample" : " samples") + " of a micro-batch";
+  return (stage.replicas == 1 ? ", which takes " : ", each of which takes ") + plural_amount(stage.samples, "sample") +
+         " of a micro-batch";
 }
 
 std::string explain_devices(const Asked& of) {
@@ -169,13 +165,11 @@ std::string explain_devices(const Asked& of) {
     const PlanStage& stage = d.stages[s];
     std::string name = stage_name(of, s);
     name[0] = static_cast<char>(name[0] - 'a' + 'A');
-    const std::string& first = stage.first_layer.empty() ? stage.first_name : stage.first_layer;
-    const std::string& last = stage.last_layer.empty() ? stage.last_name : stage.last_layer;
+    const std::string &first = stage.first(), &last = stage.last();
     out += name +
            (first.empty() ? "" : ", " + shorten(first, 40) + (last == first ? "" : " to " + shorten(last, 40)) + ",") +
            " is on " + (stage.devices == 1 ? "device " : "devices ") + spans_text(stage.device_numbers) + ": " +
-           plural(stage.replicas, "replica") + " of " + plural(stage.width, "device") +
-           (stage.samples > 0 ? ", " : "") + samples_taken(stage);
+           plural(stage.replicas, "replica") + " of " + plural(stage.width, "device") + samples_taken(stage);
     if (stage.variant.zero > 0)
       out += "; ZeRO " + std::to_string(stage.variant.zero) + " divides what the replicas would all hold";
     if (stage.variant.recompute) out += "; layers are computed again in the backward pass";
@@ -239,8 +233,8 @@ std::string explain_batch(const Asked& of) {
                     plural(d.micro_batches, "micro-batch") + " of " + format_amount(d.micro_batch_samples) + ".\n";
   for (std::size_t s = 0; s < d.stages.size(); ++s) {
     if (d.stages[s].samples <= 0 || (s > 0 && d.stages[s].samples == d.stages[s - 1].samples)) continue;
-    out += "Each replica of " + stage_name(of, s) + " computes " + format_amount(d.stages[s].samples) +
-           (d.stages[s].samples == 1 ? " sample" : " samples") + " of a micro-batch at once.\n";
+    out += "Each replica of " + stage_name(of, s) + " computes " + plural_amount(d.stages[s].samples, "sample") +
+           " of a micro-batch at once.\n";
   }
   if (of.options.model_batch > 0 && of.options.model_batch != d.micro_batch_samples && d.replicas == "whole") {
     out += "The module itself is of " + plural(std::llround(of.options.model_batch), "sample") +
@@ -286,10 +280,7 @@ std::vector<std::string> check_explained(const std::vector<std::string>& asked) 
   const std::vector<std::string> known = part_words();
   std::vector<std::string> words;
   for (const std::string& text : asked) {
-    for (std::size_t at = 0; at <= text.size();) {
-      const std::size_t comma = std::min(text.find(',', at), text.size());
-      const std::string word = text.substr(at, comma - at);
-      at = comma + 1;
+    for (const std::string& word : split_at_commas(text)) {
       if (std::find(known.begin(), known.end(), word) == known.end()) {
         const std::string near = closest_name(word, known);
         throw Error(ErrorKind::kUsage, "--explain: found '" + word + "', expected " + join(known),

@@ -201,17 +201,17 @@ void tell_framework(const Call& call, const pipeline::PlacedPlan& placed, PlanDo
   const planners::Framework* framework =
       limits_plans(*call.question.framework) ? call.question.framework : call.input.made_with;
   if (framework == nullptr) return;
-  add_to_type(document, call.question, placed, *framework, call.sequence_parallel());
+  const auto told_to = [&](const planners::Framework& one) {
+    return to_type(document, call.question, placed, one, call.sequence_parallel());
+  };
+  document.to_type = told_to(*framework);
   if (document.to_type->cannot.empty() || limits_plans(*call.question.framework)) return;
   // The module tells who made it, and not where it is trained.
   std::vector<std::string> others;
-  const pipeline::PlanToType told = *document.to_type;
   for (const planners::Framework& other : planners::all_frameworks()) {
     if (&other == framework || !emit::emits(other)) continue;
-    add_to_type(document, call.question, placed, other, call.sequence_parallel());
-    if (document.to_type->cannot.empty()) others.push_back(std::string("--for ") + other.name);
+    if (told_to(other).cannot.empty()) others.push_back(std::string("--for ") + other.name);
   }
-  document.to_type = told;
   if (!others.empty()) document.to_type->hint = "it can be run with " + join(others);
 }
 

@@ -21,7 +21,7 @@ NearestPlan plan_for(planners::Question& question, const PlanInput& input, bool 
     return out;
   }
   pipeline::PlanDocument document = document_of(question, answer, input, std::nullopt, {});
-  add_to_type(document, question, answer.plan().placed, *question.framework, sequence_parallel, options);
+  document.to_type = to_type(document, question, answer.plan().placed, *question.framework, sequence_parallel, options);
   if (document.to_type->cannot.empty()) {
     out.document = std::move(document);
   } else {

@@ -467,12 +467,7 @@ void check_online(const OptionTable& table, const InferOptions& options) {
 
 void limit_kinds(const OptionTable& table, InferOptions* options, planners::PlanRequest* request) {
   if (options->limit == "all") return;
-  std::vector<std::string> named;
-  for (std::size_t at = 0; at <= options->limit.size();) {
-    const std::size_t end = std::min(options->limit.find(',', at), options->limit.size());
-    named.push_back(options->limit.substr(at, end - at));
-    at = end + 1;
-  }
+  const std::vector<std::string> named = split_at_commas(options->limit);
   for (const std::string& kind : named) {
     if (std::find(plan_kinds().begin(), plan_kinds().end(), kind) == plan_kinds().end()) {
       throw Error(ErrorKind::kUsage,

@@ -44,12 +44,10 @@ std::string question_markup(const ReportPage& page) {
 }
 
 std::string answer_markup(const ReportPage& page) {
-  ReportOptions options = page.options;
-  options.details = true;  // all of it follows on the page
   std::string out;
   for (const std::string& warning : page.document->warnings) out += paragraph("Note: " + warning, " class=\"warn\"");
   out += "<dl class=\"answer\">\n";
-  for (const SummarySentence& sentence : summary_sentences(*page.document, options)) {
+  for (const SummarySentence& sentence : summary_sentences(*page.document, page.options)) {
     out += "<dt>" + escape_markup(sentence.label) + "</dt><dd>" + escape_markup(sentence.text) + "</dd>\n";
   }
   return out + "</dl>\n";
@@ -88,11 +86,8 @@ std::string stages_markup(const PlanDocument& document) {
   table.words = {1, 2, 4, 6};
   for (std::size_t s = 0; s < document.stages.size(); ++s) {
     const PlanStage& stage = document.stages[s];
-    const auto name = [&](const std::string& layer, const std::string& instruction) {
-      return shorten(layer.empty() ? instruction : layer, kNameColumns);
-    };
-    table.rows.push_back({std::to_string(s + 1), name(stage.first_layer, stage.first_name),
-                          name(stage.last_layer, stage.last_name),
+    table.rows.push_back({std::to_string(s + 1), shorten(stage.first(), kNameColumns),
+                          shorten(stage.last(), kNameColumns),
                           span_text(stage.first_instruction, stage.last_instruction),
                           shorten(spans_text(stage.device_numbers), kNameColumns),
                           stage.samples > 0 ? format_amount(stage.samples) : "-", variant_text(stage)});
@@ -188,7 +183,10 @@ std::string timeline_markup(const pictures::TimelinePicture& picture) {
 
 }  // namespace
 
-std::string report_html(const ReportPage& page) {
+std::string report_html(const ReportPage& asked) {
+  ReportPage page = asked;
+  page.options.details = true;  // the page ends with them
+  page.options.width = 0;       // and is as wide as it gets, whatever the terminal
   const PlanDocument& document = *page.document;
   const std::string& title = page.timeline->title;
   std::string body = "<h1>" + escape_markup(title) + "</h1>\n" + question_markup(page);
@@ -201,11 +199,8 @@ std::string report_html(const ReportPage& page) {
   body += section("Instead of it", alternatives_markup(document));
   body += section("How sure", bounds_markup(page));
   body += section("If the numbers are wrong", sensitivity_markup(document));
-  ReportOptions options = page.options;
-  options.details = true;
-  options.width = 0;  // a page is as wide as it gets, whatever the terminal
   body += "<details><summary>All that --details prints</summary><pre tabindex=\"0\">" +
-          escape_lines(report_text(document, page.placed->problem(), options)) + "</pre></details>\n";
+          escape_lines(report_text(document, page.placed->problem(), page.options)) + "</pre></details>\n";
   return pictures::page(title, body);
 }
 

@@ -114,12 +114,9 @@ std::string figures_text(const PlanDocument& document, const ReportOptions& opti
     out += ", " + format_number(use.samples_per_s) + " samples/s";
   }
   if (use.mfu > 0) out += ", MFU " + format_percent(use.mfu);
-  const auto fullest =
-      std::max_element(document.stages.begin(), document.stages.end(), [](const PlanStage& a, const PlanStage& b) {
-        return a.memory_bytes / a.capacity_bytes < b.memory_bytes / b.capacity_bytes;
-      });
-  if (fullest->memory_bytes > fullest->capacity_bytes) out += ", DOES NOT FIT";
-  out += ", " + format_bytes(fullest->memory_bytes) + " of " + format_bytes(fullest->capacity_bytes) + " on " +
+  const PlanStage& fullest = document.stages[fullest_stage(document)];
+  if (fullest.memory_bytes > fullest.capacity_bytes) out += ", DOES NOT FIT";
+  out += ", " + format_bytes(fullest.memory_bytes) + " of " + format_bytes(fullest.capacity_bytes) + " on " +
          (document.stages.size() > 1 ? "the fullest device" : "each device");
   return out;
 }
@@ -137,15 +134,9 @@ std::string batch_text(const PlanDocument& document, const ReportOptions& option
   return out;
 }
 
-const std::string& first_of(const PlanStage& stage) {
-  return stage.first_layer.empty() ? stage.first_name : stage.first_layer;
-}
-
 std::string stage_text(const PlanStage& stage) {
-  const std::string& first = first_of(stage);
-  const std::string last = stage.last_layer.empty() ? stage.last_name : stage.last_layer;
-  std::string out = shorten(first, kLongestLayer);
-  if (last != first) out += " to " + shorten(last, kLongestLayer);
+  std::string out = shorten(stage.first(), kLongestLayer);
+  if (stage.last() != stage.first()) out += " to " + shorten(stage.last(), kLongestLayer);
   return out + " on device" + (stage.devices > 1 ? "s " : " ") + spans_text(stage.device_numbers);
 }
 
@@ -153,7 +144,7 @@ Entry stages_entry(const PlanDocument& document) {
   const std::size_t stages = document.stages.size();
   if (stages == 1) return {"Stages", ""};
   std::vector<std::string> starts;
-  for (const PlanStage& stage : document.stages) starts.push_back(shorten(first_of(stage), kLongestLayer));
+  for (const PlanStage& stage : document.stages) starts.push_back(shorten(stage.first(), kLongestLayer));
   Entry entry = {"Stages", "begin at " + join(starts), true, 3};
   for (std::size_t s = 0; s < stages && stages <= kMostStageLines; ++s) {
     entry.rows.push_back(std::to_string(s + 1) + "  " + stage_text(document.stages[s]));

@@ -9,6 +9,7 @@
 #include "common/base/markup.h"
 #include "common/base/text_table.h"
 #include "infer/summary.h"
+#include "plan/pictures/axis.h"
 
 namespace automap::infer {
 namespace {
@@ -18,21 +19,6 @@ constexpr double kPlot = kWidth - kLeft - kRight;
 constexpr int kTitleColumns = 84, kValueColumns = 14;
 constexpr double kLogFrom = 8;  // the largest over the smallest value from which on the axis counts doublings
 constexpr std::size_t kMostMarks = 12;
-
-std::string text_at(double x, double y, const std::string& text, const std::string& more = "") {
-  return "<text x=\"" + markup_number(x) + "\" y=\"" + markup_number(y) + "\"" + more + ">" + escape_markup(text) +
-         "</text>\n";
-}
-
-// 1, 2 or 5 times a power of ten that about `wanted` of make `end`.
-double round_step(double end, int wanted) {
-  if (!(end > 0) || !std::isfinite(end)) return 1;
-  const double rough = end / wanted, decade = std::pow(10, std::floor(std::log10(rough)));
-  for (const double times : {1.0, 2.0, 5.0}) {
-    if (times * decade >= rough) return times * decade;
-  }
-  return 10 * decade;
-}
 
 struct Panel {
   std::string title;
@@ -63,15 +49,16 @@ std::string panel_svg(const VariedRows& rows, const Panel& panel, const std::vec
   for (const VariedRow& row : rows.rows) {
     if (row.plan) most = std::max(most, panel.value(*row.plan));
   }
-  const double step = round_step(most, 4), end = most > 0 && std::isfinite(most) ? step * std::ceil(most / step) : 1;
+  const bool any = most > 0 && std::isfinite(most);
+  const double step = any ? pictures::round_step(most, 4) : 1, end = any ? step * std::ceil(most / step) : 1;
   const auto y_of = [&](double value) { return top + kPanel * (1 - std::clamp(value / end, 0.0, 1.0)); };
   const auto x_of = [&](std::size_t i) { return kLeft + kPlot * places[i]; };
-  std::string out = text_at(kLeft, top - 10, panel.title, " class=\"name\"");
+  std::string out = svg_text(kLeft, top - 10, panel.title, "class=\"name\"");
   for (double value = 0; value <= end * (1 + 1e-9); value += most > 0 ? step : end) {
     const std::string y = markup_number(y_of(value));
     out += "<path class=\"grid\" d=\"M" + markup_number(kLeft - 6) + " " + y + "H" +
            markup_number(kWidth - kRight + 6) + "\"/>\n";
-    out += text_at(kLeft - 10, y_of(value) + 4, panel.mark(value), " class=\"dim\" text-anchor=\"end\"");
+    out += svg_text(kLeft - 10, y_of(value) + 4, panel.mark(value), "class=\"dim\" text-anchor=\"end\"");
   }
   std::vector<std::size_t> order(rows.rows.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -127,11 +114,7 @@ std::string vary_chart(const VariedRows& rows) {
   const double height = bottom + kBottom;
   const std::string title = shorten(
       (rows.model.empty() ? "model" : rows.model) + (rows.clusters ? "" : " on " + rows.cluster), kTitleColumns);
-  std::string out = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + markup_number(kWidth) + " " +
-                    markup_number(height) + "\" width=\"" + markup_number(kWidth) + "\" height=\"" +
-                    markup_number(height) + "\" role=\"img\" aria-label=\"" +
-                    escape_markup("The best plans of " + title + " over " + axis_title(rows)) + "\">\n<title>" +
-                    escape_markup(title) + "</title>\n" +
+  std::string out = svg_start(kWidth, height, "The best plans of " + title + " over " + axis_title(rows), title) +
                     "<style>svg{font-family:system-ui,sans-serif;font-size:12px;--bg:#fff;--ink:#1b1f24;--dim:#5b636e;-"
                     "-grid:#d8dde3;--line:#0b62c4;--none:#b3261e}"
                     "@media(prefers-color-scheme:dark){svg{--bg:#12161b;--ink:#e6eaf0;--dim:#9aa5b1;--grid:#2d343c;--"
@@ -141,7 +124,7 @@ std::string vary_chart(const VariedRows& rows) {
                     ".grid{stroke:var(--grid)}.line{stroke:var(--line);fill:none;stroke-width:2}.dot{fill:var(--line)}."
                     "none{stroke:var(--none);stroke-width:2;fill:none}"
                     "</style>\n<rect class=\"bg\" width=\"100%\" height=\"100%\"/>\n";
-  out += text_at(16, 24, title, " class=\"title\"");
+  out += svg_text(16, 24, title, "class=\"title\"");
   for (std::size_t p = 0; p < panels.size(); ++p) {
     out += panel_svg(rows, panels[p], places, kTop + static_cast<double>(p) * (kPanel + kBetweenPanels));
   }
@@ -157,9 +140,9 @@ std::string vary_chart(const VariedRows& rows) {
     const double x = kLeft + kPlot * places[order[k]], half = 3.5 * display_width(word);
     if (x - half < last_end + 6 || (every > 1 && k % every != 0 && k + 1 != count)) continue;
     last_end = x + half;
-    out += text_at(x, bottom + 20, word, " class=\"dim\" text-anchor=\"middle\"");
+    out += svg_text(x, bottom + 20, word, "class=\"dim\" text-anchor=\"middle\"");
   }
-  return out + text_at(kLeft + kPlot / 2, bottom + 44, axis_title(rows), " text-anchor=\"middle\"") + "</svg>\n";
+  return out + svg_text(kLeft + kPlot / 2, bottom + 44, axis_title(rows), "text-anchor=\"middle\"") + "</svg>\n";
 }
 
 }  // namespace automap::infer

@@ -18,12 +18,6 @@ using pipeline::PlanDocument;
 using pipeline::PlanStage;
 using Align = FittedTable::Align;
 
-const PlanStage& fullest_stage(const PlanDocument& plan) {
-  return *std::max_element(plan.stages.begin(), plan.stages.end(), [](const PlanStage& a, const PlanStage& b) {
-    return a.memory_bytes / a.capacity_bytes < b.memory_bytes / b.capacity_bytes;
-  });
-}
-
 // The row that trains most samples in a second; null: none has a plan.
 const VariedRow* best_row(const VariedRows& rows) {
   const VariedRow* best = nullptr;
@@ -85,7 +79,7 @@ std::string vary_text(const VariedRows& rows, int width) {
       continue;
     }
     const PlanDocument& plan = *row.plan;
-    const PlanStage& fullest = fullest_stage(plan);
+    const PlanStage& fullest = plan.stages[fullest_stage(plan)];
     table.add_row(
         {row.value, format_ms(plan.simulated_step_ms),
          plan.utilization.samples_per_s > 0 ? format_number(plan.utilization.samples_per_s) : "-",
@@ -125,7 +119,7 @@ std::string vary_csv(const VariedRows& rows) {
       continue;
     }
     const PlanDocument& plan = *row.plan;
-    const PlanStage& fullest = fullest_stage(plan);
+    const PlanStage& fullest = plan.stages[fullest_stage(plan)];
     for (const double value :
          {plan.simulated_step_ms, plan.utilization.samples_per_s, plan.utilization.tokens_per_s, plan.utilization.mfu,
           fullest.memory_bytes, fullest.capacity_bytes, static_cast<double>(plan.stages.size()),

@@ -71,18 +71,15 @@ class Picture {
     if (plan_) draw_stages();
     const double height = kTop + static_cast<double>(graph_.layers.size()) * kStep + 8;
     const std::string title = shorten(graph_.model.empty() ? "model" : graph_.model, kTitleColumns);
-    std::string out = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + markup_number(kWidth) + " " +
-                      markup_number(height) + "\" width=\"" + markup_number(kWidth) + "\" height=\"" +
-                      markup_number(height) + "\" role=\"img\" aria-label=\"" +
-                      escape_markup("The layers of " + title) + "\">\n<title>" + escape_markup(title) + "</title>\n" +
-                      style() + "<rect class=\"bg\" width=\"100%\" height=\"100%\"/>\n";
-    out += text_at(16, 26, title, " class=\"title\"");
+    std::string out = svg_start(kWidth, height, "The layers of " + title, title) + style() +
+                      "<rect class=\"bg\" width=\"100%\" height=\"100%\"/>\n";
+    out += svg_text(16, 26, title, "class=\"title\"");
     out +=
-        text_at(16, 46,
-                plural(static_cast<long long>(graph_.layers.size()), "layer") + " of the forward pass" +
-                    (plan_ ? ", in " + plural(static_cast<long long>(plan_->stages.size()), "stage") : std::string()) +
-                    "; lines are tensors of one micro-batch as the module has it",
-                " class=\"dim\"");
+        svg_text(16, 46,
+                 plural(static_cast<long long>(graph_.layers.size()), "layer") + " of the forward pass" +
+                     (plan_ ? ", in " + plural(static_cast<long long>(plan_->stages.size()), "stage") : std::string()) +
+                     "; lines are tensors of one micro-batch as the module has it",
+                 "class=\"dim\"");
     return out + lines_ + boxes_ + "</svg>\n";
   }
 
@@ -102,10 +99,6 @@ class Picture {
     for (std::size_t c = 0; c < kColours; ++c) css += ".s" + std::to_string(c) + "{fill:" + kPalette[c] + "}";
     return css + "</style>\n";
   }
-  static std::string text_at(double x, double y, const std::string& text, const std::string& more) {
-    return "<text x=\"" + markup_number(x) + "\" y=\"" + markup_number(y) + "\"" + more + ">" + escape_markup(text) +
-           "</text>\n";
-  }
   static double y_of(std::size_t layer) { return kTop + static_cast<double>(layer) * kStep; }
 
   void draw_layer(std::size_t l) {
@@ -117,8 +110,8 @@ class Picture {
     boxes_ += "<g><title>" + escape_markup(layer.name + ": " + second) + "</title><rect class=\"box\" x=\"" +
               markup_number(kBoxLeft) + "\" y=\"" + markup_number(y) + "\" width=\"" + markup_number(kBoxWidth) +
               "\" height=\"" + markup_number(kBoxHeight) + "\" rx=\"5\"/>\n" +
-              text_at(kBoxLeft + 14, y + 14, shorten(layer.name, kNameColumns), "") +
-              text_at(kBoxLeft + 14, y + 28, second, " class=\"dim\"") + "</g>\n";
+              svg_text(kBoxLeft + 14, y + 14, shorten(layer.name, kNameColumns)) +
+              svg_text(kBoxLeft + 14, y + 28, second, "class=\"dim\"") + "</g>\n";
   }
 
   void draw_edge(const LayerGraph::Edge& edge) {
@@ -133,7 +126,7 @@ class Picture {
       const double x = kBoxLeft + kBoxWidth / 2;
       lines_ += stroke + "M" + markup_number(x) + " " + markup_number(y_of(edge.from) + kBoxHeight) + "V" +
                 markup_number(y_of(edge.to)) + "m-5 -7l5 7l5 -7\">" + says + "</path>\n" +
-                text_at(x + 10, y_of(edge.to) - (kStep - kBoxHeight) / 2 + 4, bytes, " class=\"dim\"");
+                svg_text(x + 10, y_of(edge.to) - (kStep - kBoxHeight) / 2 + 4, bytes, "class=\"dim\"");
       return;
     }
     // Past the layers between, the further the longer.
@@ -149,7 +142,7 @@ class Picture {
     const double y = (y1 + y2) / 2;
     if (std::any_of(labels_.begin(), labels_.end(), [&](double other) { return std::fabs(other - y) < 14; })) return;
     labels_.push_back(y);
-    lines_ += text_at(std::min(right + 0.75 * (lane - right) + 6, kWidth - 110), y + 4, bytes, " class=\"dim\"");
+    lines_ += svg_text(std::min(right + 0.75 * (lane - right) + 6, kWidth - 110), y + 4, bytes, "class=\"dim\"");
   }
 
   // The bytes that go from the first `layers` layers to the others.
@@ -185,8 +178,8 @@ class Picture {
         const bool room = part >= 12 || k == 0 || k + 1 == here.size();
         if (!named.insert(here[k]).second || !room) continue;
         const std::string words = "stage " + std::to_string(here[k] + 1) + ": " + spans_text(stage.device_numbers);
-        boxes_ += text_at(kBoxLeft - 18, part >= 12 || k == 0 ? top + 12 : y + kBoxHeight,
-                          shorten(words, kStageColumns), " text-anchor=\"end\"");
+        boxes_ += svg_text(kBoxLeft - 18, part >= 12 || k == 0 ? top + 12 : y + kBoxHeight,
+                           shorten(words, kStageColumns), "text-anchor=\"end\"");
       }
       if (l + 1 < stages_.size() && !goes_on) {
         cut_line(y + kBoxHeight + 0.8 * (kStep - kBoxHeight), format_bytes(crossing_bytes(l + 1)) + " cross here");
@@ -196,7 +189,7 @@ class Picture {
   void cut_line(double y, const std::string& says) {
     boxes_ += "<path class=\"cut\" d=\"M16 " + markup_number(y) + "H" + markup_number(kBoxLeft + kBoxWidth) +
               "\"><title>" + escape_markup("cut: " + says) + "</title></path>\n";
-    if (says.front() != ' ') boxes_ += text_at(16, y - 4, says, " class=\"dim\"");
+    if (says.front() != ' ') boxes_ += svg_text(16, y - 4, says, "class=\"dim\"");
   }
 
   const LayerGraph& graph_;

@@ -6,6 +6,7 @@
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/join.h"
 #include "common/base/log.h"
 #include "common/base/printable.h"
 #include "common/graph/partitioned.h"
@@ -111,18 +112,17 @@ std::vector<std::int64_t> parse_samples(const std::string& text, const std::stri
   constexpr std::int64_t kMost = std::int64_t{1} << 20;
   constexpr std::size_t kMostPoints = 64;
   std::vector<std::int64_t> samples;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
+  for (const std::string& part : split_at_commas(text)) {
     std::int64_t value = 0;
-    const auto [stop, error] = std::from_chars(text.data() + begin, text.data() + end, value);
-    if (error != std::errc() || stop != text.data() + end || value < 1 || value > kMost) {
-      throw Error(ErrorKind::kUsage,
-                  option + ": found '" + excerpt(text.substr(begin, end - begin), 40) +
-                      "', expected whole numbers from 1 to " + std::to_string(kMost),
-                  "write them with commas between: " + option + " 1,2,4,8");
+    const char* const end = part.data() + part.size();
+    const auto [stop, error] = std::from_chars(part.data(), end, value);
+    if (error != std::errc() || stop != end || value < 1 || value > kMost) {
+      throw Error(
+          ErrorKind::kUsage,
+          option + ": found '" + excerpt(part, 40) + "', expected whole numbers from 1 to " + std::to_string(kMost),
+          "write them with commas between: " + option + " 1,2,4,8");
     }
     samples.push_back(value);
-    begin = end + 1;
   }
   std::sort(samples.begin(), samples.end());
   samples.erase(std::unique(samples.begin(), samples.end()), samples.end());
@@ -147,10 +147,8 @@ ModelProfile profile_module(const hlo::HloModule& module, const std::string& sou
                             std::vector<machine::DeviceModel> devices) {
   std::vector<graph::VariableRequest> variables, batch_inputs;
   if (!request.variables.empty()) variables = graph::load_variable_list(request.variables);
-  for (std::size_t begin = 0; begin < request.batch_inputs.size();) {
-    const std::size_t end = std::min(request.batch_inputs.find(',', begin), request.batch_inputs.size());
-    if (end > begin) batch_inputs.push_back({request.batch_inputs.substr(begin, end - begin), "", "--batch-input"});
-    begin = end + 1;
+  for (const std::string& name : split_at_commas(request.batch_inputs)) {
+    if (!name.empty()) batch_inputs.push_back({name, "", "--batch-input"});
   }
   const FusionRule rule = fusion_rule(request.attention, devices);
   std::string without_kernels;

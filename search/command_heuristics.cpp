@@ -104,17 +104,15 @@ struct HeuristicsOptions {
 // "0,0.1,0.3" -> numbers within [least, most].
 std::vector<double> parse_numbers(const std::string& text, const std::string& option, double least, double most) {
   std::vector<double> out;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
+  for (const std::string& part : split_at_commas(text)) {
     double value = 0;
-    const auto [rest, status] = std::from_chars(text.data() + begin, text.data() + end, value);
-    if (status != std::errc() || rest != text.data() + end || !(value >= least && value <= most)) {
-      throw Error(ErrorKind::kUsage, option + ": found '" + text.substr(begin, end - begin) +
-                                         "', expected numbers from " + format_number(least) + " to " +
-                                         format_number(most) + ", commas between");
+    const char* const end = part.data() + part.size();
+    const auto [rest, status] = std::from_chars(part.data(), end, value);
+    if (status != std::errc() || rest != end || !(value >= least && value <= most)) {
+      throw Error(ErrorKind::kUsage, option + ": found '" + part + "', expected numbers from " + format_number(least) +
+                                         " to " + format_number(most) + ", commas between");
     }
     out.push_back(value);
-    begin = end + 1;
   }
   if (out.size() > kMostScenarios) {
     throw Error(ErrorKind::kUsage, option + ": found " + std::to_string(out.size()) + " numbers, expected at most " +

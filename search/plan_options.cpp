@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "common/base/error.h"
+#include "common/base/join.h"
 #include "plan/partition/rainbow.h"
 
 namespace automap::search {
@@ -136,9 +137,8 @@ std::optional<MeshSizes> PlanOptions::mesh_sizes() const {
   };
   MeshSizes out;
   bool seen_data = false, seen_model = false;
-  for (std::size_t begin = 0; begin <= mesh.size();) {
-    const std::size_t end = std::min(mesh.find(',', begin), mesh.size());
-    const std::string part = mesh.substr(begin, end - begin), name = part.substr(0, part.find('='));
+  for (const std::string& part : split_at_commas(mesh)) {
+    const std::string name = part.substr(0, part.find('='));
     const int number = part.find('=') == std::string::npos ? 0 : positive(part.substr(part.find('=') + 1));
     if (name != "data" && name != "model") wrong("'" + name + "' is no axis; there are data and model");
     if (number == 0) wrong("'" + part + "' does not say how many devices");
@@ -146,7 +146,6 @@ std::optional<MeshSizes> PlanOptions::mesh_sizes() const {
     if (seen) wrong("axis " + name + " stands there twice");
     seen = true;
     (name == "data" ? out.data : out.model) = number;
-    begin = end + 1;
   }
   return out;
 }

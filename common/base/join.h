@@ -1,6 +1,7 @@
-// Lists of names for people.
+// Lists of names as one text.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,17 @@ inline std::string join(const std::vector<std::string>& parts, std::string_view 
     out += parts[i];
   }
   return out;
+}
+
+// What stands between the commas, empty parts included; of an empty text one.
+inline std::vector<std::string> split_at_commas(std::string_view text) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    parts.emplace_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
 }
 
 }  // namespace automap

@@ -44,4 +44,16 @@ std::string markup_number(double value) {
   return out == "-0" ? "0" : out;
 }
 
+std::string svg_text(double x, double y, const std::string& text, const std::string& attributes) {
+  return "<text x=\"" + markup_number(x) + "\" y=\"" + markup_number(y) + "\"" + (attributes.empty() ? "" : " ") +
+         attributes + ">" + escape_markup(text) + "</text>\n";
+}
+
+std::string svg_start(double width, double height, const std::string& shows, const std::string& title) {
+  const std::string w = markup_number(width), h = markup_number(height);
+  return "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + w + " " + h + "\" width=\"" + w + "\" height=\"" +
+         h + "\" role=\"img\" aria-label=\"" + escape_markup(shows) + "\">\n<title>" + escape_markup(title) +
+         "</title>\n";
+}
+
 }  // namespace automap

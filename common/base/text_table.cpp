@@ -69,9 +69,25 @@ std::string format_amount(double value) {
   return value == std::floor(value) ? format_count(std::llround(value)) : format_number(value);
 }
 
-std::string plural(long long count, const std::string& noun) {
+namespace {
+
+std::string behind_number(bool one, const std::string& noun) {
   const bool hissing = noun.size() > 1 && (noun.back() == 's' || noun.back() == 'x' || noun.back() == 'h');
-  return format_count(count) + " " + noun + (count == 1 ? "" : hissing ? "es" : "s");
+  return " " + noun + (one ? "" : hissing ? "es" : "s");
+}
+
+}  // namespace
+
+std::string plural(long long count, const std::string& noun) {
+  return format_count(count) + behind_number(count == 1, noun);
+}
+
+std::string plural_amount(double amount, const std::string& noun) {
+  return format_amount(amount) + behind_number(amount == 1, noun);
+}
+
+std::string format_change(double ratio) {
+  return (ratio < 0 ? "" : "+") + format_percent(ratio);
 }
 
 int display_width(const std::string& text) {

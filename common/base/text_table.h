@@ -12,6 +12,8 @@ std::string format_ms(double ms);
 std::string format_bytes(double bytes);
 // A ratio as percent: format_percent(0.0123) = "1.2 %", below 0.1 % with two decimals.
 std::string format_percent(double ratio);
+// A change as percent, with its sign: "+1.2 %".
+std::string format_change(double ratio);
 // Three (or `digits`) significant digits without exponent where possible: "0.0123", "12.3", "12345".
 std::string format_number(double value, int digits = 3);
 // An integer with thin groups: "12 345".
@@ -20,6 +22,8 @@ std::string format_count(long long value);
 std::string format_amount(double value);
 // "1 stage", "2 stages", "3 matches".
 std::string plural(long long count, const std::string& noun);
+// The same of what may be a part: "0.5 samples".
+std::string plural_amount(double amount, const std::string& noun);
 
 // Columns a user's terminal shows for `text` (UTF-8 code points; combining and wide characters are not told apart).
 int display_width(const std::string& text);

@@ -875,4 +875,12 @@ bool looks_like_plan(std::string_view text) {
   return text.substr(0, 4096).find("\"automap.plan/") != std::string_view::npos;
 }
 
+std::size_t fullest_stage(const PlanDocument& document) {
+  const auto fullest =
+      std::max_element(document.stages.begin(), document.stages.end(), [](const PlanStage& a, const PlanStage& b) {
+        return a.memory_bytes / a.capacity_bytes < b.memory_bytes / b.capacity_bytes;
+      });
+  return static_cast<std::size_t>(fullest - document.stages.begin());
+}
+
 }  // namespace automap::pipeline

@@ -51,6 +51,9 @@ struct PlanStage {
   double memory_bytes = 0;                 // on each of its devices
   double capacity_bytes = 0;               // of its smallest device, without the reserve
   int in_flight = 0;                       // K_s
+  // What it begins and ends with: a layer where that is known, else an instruction; empty: neither is.
+  const std::string& first() const { return first_layer.empty() ? first_name : first_layer; }
+  const std::string& last() const { return last_layer.empty() ? last_name : last_layer; }
 };
 
 struct PlanAlternative {
@@ -241,6 +244,9 @@ struct PlanDocument {
   // What the plan was made from: version, git, model_sha256, options, ... as text.
   std::map<std::string, std::string> provenance;
 };
+
+// Which of its stages fills the largest share of its devices' memory, from 0.
+std::size_t fullest_stage(const PlanDocument& document);
 
 // The part of the document that follows from the problem and the plan: structure, stages, both step lengths.
 // `profile` must be the one `problem` was made from.

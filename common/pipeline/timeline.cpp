@@ -73,6 +73,12 @@ double TimelineGroup::busy_ms() const {
   return busy;
 }
 
+double TimelineGroup::most_bytes() const {
+  double most = 0;
+  for (const MemoryLevel& level : memory) most = std::max(most, level.bytes);
+  return most;
+}
+
 double timeline_events(const PlacedPlan& placed) {
   return 4.0 * placed.num_stages() * placed.problem().micro_batches();
 }

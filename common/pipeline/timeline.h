@@ -41,6 +41,7 @@ struct TimelineGroup {
   std::vector<MemoryLevel> memory;
   double capacity_bytes = 0;  // of its smallest device, without the reserve
   double busy_ms() const;     // of compute
+  double most_bytes() const;  // of memory
 };
 
 struct Timeline {

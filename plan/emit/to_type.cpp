@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/paths.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "plan/emit/quote.h"
@@ -71,34 +72,33 @@ pipeline::PlanToType to_type(const planners::Framework& framework, const pipelin
 }
 
 std::string to_type_text(const pipeline::PlanToType& told, const std::string& plan_file, double step_ms, bool details) {
-  const std::string cannot = told.framework + " cannot run " + printable(told.cannot);
-  if (!told.cannot.empty() && told.instead.empty()) {
-    return "To type      nothing: " + cannot + (told.hint.empty() ? "" : "; " + printable(told.hint)) + "\n";
+  const std::string cannot = " cannot run " + printable(told.cannot);
+  const bool instead = !told.instead.empty();
+  if (!told.cannot.empty() && !instead) {
+    return "To type      nothing: " + told.framework + cannot + (told.hint.empty() ? "" : "; " + printable(told.hint)) +
+           "\n";
   }
   std::string out = "To type for " + told.framework;
-  if (!told.instead.empty()) {
-    const double longer = told.instead_ms / step_ms - 1;
-    out += ", which " + cannot.substr(told.framework.size() + 1) + ": " + printable(told.instead) + ", " +
-           format_ms(told.instead_ms) + " a step (" + (longer < 0 ? "" : "+") + format_percent(longer) + ")";
+  if (instead) {
+    out += ", which" + cannot + ": " + printable(told.instead) + ", " + format_ms(told.instead_ms) + " a step (" +
+           format_change(told.instead_ms / step_ms - 1) + ")";
   }
   out += "\n  " + printable(shell_line(told.arguments)) + "\n";
   for (const std::string& missing : told.missing) out += details ? "  and: " + printable(missing) + "\n" : "";
   const bool more = !details && !told.missing.empty();
   out += more ? "  what else is to do, a file, other frameworks: " : "  a file, other frameworks: ";
   // The file that is written is of the plan itself.
-  const bool again = plan_file.empty() || !told.instead.empty();
-  const std::string written = !told.instead.empty() ? "--for " + told.framework + " -o PLAN here, then "
-                              : again               ? "-o PLAN here, then "
-                                                    : "";
-  return out + written +
+  const bool again = plan_file.empty() || instead;
+  if (instead) out += "--for " + told.framework + " ";
+  if (again) out += "-o PLAN here, then ";
+  return out +
          printable(shell_line({"automap", "emit", again ? "PLAN" : plan_file, "--to", told.framework, "-o", "FILE"})) +
          "\n";
 }
 
 std::string module_path_beside(const std::string& main_path, const std::string& module) {
-  const std::size_t slash = main_path.rfind('/');
-  const std::string folder = slash == std::string::npos ? "" : main_path.substr(0, slash + 1);
-  std::string name = main_path.substr(folder.size());
+  std::string name = name_in_folder(main_path);
+  const std::string folder = main_path.substr(0, main_path.size() - name.size());
   // A leading dot is part of the name.
   if (const std::size_t dot = name.rfind('.'); dot != std::string::npos && dot > 0) name.resize(dot);
   std::replace_if(

@@ -23,17 +23,21 @@ AxisUnit unit_of(double end_ms) {
 
 }  // namespace
 
+double round_step(double end, int wanted) {
+  const double rough = end / std::max(1, wanted);
+  const double decade = std::pow(10, std::floor(std::log10(rough)));
+  for (const double times : {1.0, 2.0, 5.0}) {
+    if (rough <= times * decade) return times * decade;
+  }
+  return 10 * decade;
+}
+
 std::vector<AxisMark> axis_marks(double end_ms, int wanted) {
   const AxisUnit unit = unit_of(end_ms);
   std::vector<AxisMark> marks = {{0, std::string("0 ") + unit.name}};
   const double end = end_ms / unit.ms;
   if (!(end > 0) || !std::isfinite(end)) return marks;
-  const double rough = end / std::max(1, wanted);
-  const double decade = std::pow(10, std::floor(std::log10(rough)));
-  const double step = rough <= decade       ? decade
-                      : rough <= 2 * decade ? 2 * decade
-                      : rough <= 5 * decade ? 5 * decade
-                                            : 10 * decade;
+  const double step = round_step(end, wanted);
   const int decimals = std::clamp(static_cast<int>(-std::floor(std::log10(step * 1.0001))), 0, 9);
   for (int i = 1; i * step <= end * (1 + 1e-9); ++i) {
     char text[48];

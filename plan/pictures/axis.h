@@ -6,6 +6,9 @@
 
 namespace automap::pictures {
 
+// 1, 2, 5 or 10 times a power of ten, about `wanted` of which make `end`, which is above 0.
+double round_step(double end, int wanted);
+
 struct AxisMark {
   double ms = 0;
   std::string text;  // "12.5 ms"

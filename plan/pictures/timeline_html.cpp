@@ -37,12 +37,8 @@ PageTable groups_table(const TimelinePicture& picture) {
   table.words = {1, 2};
   for (std::size_t g = 0; g < timeline.groups.size(); ++g) {
     const pipeline::TimelineGroup& group = timeline.groups[g];
-    double most = 0;
     int in_flight = 0;
-    for (const pipeline::MemoryLevel& level : group.memory) {
-      most = std::max(most, level.bytes);
-      in_flight = std::max(in_flight, level.in_flight);
-    }
+    for (const pipeline::MemoryLevel& level : group.memory) in_flight = std::max(in_flight, level.in_flight);
     const GroupWords words = g < picture.groups.size() ? picture.groups[g] : GroupWords();
     const double busy = timeline.step_ms > 0 ? std::min(1.0, group.busy_ms() / timeline.step_ms) : 0;
     table.rows.push_back(
@@ -50,8 +46,7 @@ PageTable groups_table(const TimelinePicture& picture) {
          time_of(group.compute, TimelineKind::kForward, true), time_of(group.compute, TimelineKind::kBackward, true),
          time_of(group.to_next, TimelineKind::kTransfer, true), format_percent(1 - busy),
          time_of(group.gradients, TimelineKind::kBucket, false),
-         time_of(group.compute, TimelineKind::kOptimizer, false), std::to_string(in_flight),
-         format_bytes(most) + (group.capacity_bytes > 0 ? " of " + format_bytes(group.capacity_bytes) : "")});
+         time_of(group.compute, TimelineKind::kOptimizer, false), std::to_string(in_flight), memory_text(group)});
   }
   if (picture.bottleneck > 0) table.marked = at(picture.bottleneck - 1);
   return table;

@@ -46,14 +46,12 @@ TimelinePicture timeline_picture(const PlanDocument& document, const Timeline& t
   picture.title = (document.model.empty() ? "The model" : document.model) + " on " + document.cluster;
   const std::size_t groups = timeline.groups.size();
   for (const PlanStage& stage : document.stages) {
-    const std::string& first = stage.first_layer.empty() ? stage.first_name : stage.first_layer;
-    const std::string& last = stage.last_layer.empty() ? stage.last_name : stage.last_layer;
-    picture.groups.push_back(
-        {layers_text(first, last), (stage.devices > 1 ? "devices " : "device ") + spans_text(stage.device_numbers)});
+    picture.groups.push_back({layers_text(stage.first(), stage.last()),
+                              (stage.devices > 1 ? "devices " : "device ") + spans_text(stage.device_numbers)});
   }
-  std::string step =
-      "A step takes " + format_ms(timeline.step_ms) + ": " + plural(timeline.micro_batches, "micro-batch") + " of " +
-      format_amount(document.micro_batch_samples) + (document.micro_batch_samples == 1 ? " sample" : " samples");
+  std::string step = "A step takes " + format_ms(timeline.step_ms) + ": " +
+                     plural(timeline.micro_batches, "micro-batch") + " of " +
+                     plural_amount(document.micro_batch_samples, "sample");
   if (groups > 1) step += " through " + plural(static_cast<long long>(groups), "group");
   picture.sentences.push_back(step + ".");
   picture.sentences.push_back((groups > 1 ? "Groups wait " : "The devices wait ") +

@@ -272,11 +272,9 @@ std::string timeline_data(const TimelinePicture& picture) {
   std::size_t next = 0;
   for (std::size_t g = 0; g < timeline.groups.size(); ++g) {
     const pipeline::TimelineGroup& group = timeline.groups[g];
-    double most = 0;
-    for (const pipeline::MemoryLevel& level : group.memory) most = std::max(most, level.bytes);
     out += (g > 0 ? ",\n" : "\n");
-    out += "{\"n\":" + script_text(group_label(picture, g, 27)) +
-           ",\"limit\":" + rounded(mebibytes(group.capacity_bytes)) + ",\"top\":" + rounded(mebibytes(most)) +
+    out += "{\"n\":" + script_text(group_label(picture, g)) + ",\"limit\":" + rounded(mebibytes(group.capacity_bytes)) +
+           ",\"top\":" + rounded(mebibytes(group.most_bytes())) +
            (static_cast<int>(g) + 1 == picture.bottleneck ? ",\"hot\":1" : "") + ",\"lanes\":[";
     for (bool first = true; next < lanes.size() && lanes[next].group == static_cast<int>(g); ++next, first = false) {
       const Lane& lane = lanes[next];

@@ -19,7 +19,8 @@ using pipeline::Timeline;
 
 constexpr double kWidth = 1200, kLeft = 190, kRight = 130;
 constexpr double kPlot = kWidth - kLeft - kRight;
-constexpr int kLabelColumns = 27, kTitleColumns = 90;
+constexpr int kLabelColumns = 27;  // of a group
+constexpr int kTitleColumns = 90;
 // Of a picture in all; a run is about ten bytes. A page shows it on paper and without scripts only.
 constexpr std::size_t kMostRuns = 40000, kMostRunsOfPage = 15000;
 
@@ -56,7 +57,7 @@ class Chart {
       const std::string x = markup_number(x_of(mark.ms));
       ticks += "<path class=\"tick\" d=\"M" + x + " " + markup_number(top - 3) + "V" + markup_number(lanes_end) + "M" +
                x + " " + markup_number(lanes_end + 26) + "V" + markup_number(end) + "\"/>\n";
-      ticks += text_at(x_of(mark.ms), top - 6, mark.text, "text-anchor=\"middle\" class=\"dim\" font-size=\"11\"");
+      ticks += svg_text(x_of(mark.ms), top - 6, mark.text, "text-anchor=\"middle\" class=\"dim\" font-size=\"11\"");
     }
     const std::string size = markup_number(kWidth) + " " + markup_number(end + 8);
     std::string out = "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 " + size + "\"";
@@ -75,10 +76,6 @@ class Chart {
  private:
   double x_of(double ms) const { return kLeft + std::clamp(ms * scale_, 0.0, kPlot); }
 
-  static std::string text_at(double x, double y, const std::string& text, const std::string& more) {
-    return "<text x=\"" + markup_number(x) + "\" y=\"" + markup_number(y) + "\" " + more + ">" + escape_markup(text) +
-           "</text>\n";
-  }
   static std::string box(double x, double y, double w, double h, const char* css) {
     return "<rect class=\"" + std::string(css) + "\" x=\"" + markup_number(x) + "\" y=\"" + markup_number(y) +
            "\" width=\"" + markup_number(w) + "\" height=\"" + markup_number(h) + "\"/>\n";
@@ -87,10 +84,10 @@ class Chart {
 
   void draw_words() {
     y_ += 16;
-    front_ += text_at(12, y_, shorten(picture_.title, kTitleColumns), "font-size=\"17\" font-weight=\"bold\"");
+    front_ += svg_text(12, y_, shorten(picture_.title, kTitleColumns), "font-size=\"17\" font-weight=\"bold\"");
     for (const std::string& sentence : picture_.sentences) {
       y_ += 18;
-      front_ += text_at(12, y_, shorten(sentence, 180), "font-size=\"12.5\"");
+      front_ += svg_text(12, y_, shorten(sentence, 180), "font-size=\"12.5\"");
     }
     y_ += 10;
   }
@@ -103,7 +100,7 @@ class Chart {
       } else {
         front_ += box(x, y_ + 4, 14, 11, entry.css);
       }
-      front_ += text_at(x + 19, y_ + 14, entry.words, "font-size=\"12\"");
+      front_ += svg_text(x + 19, y_ + 14, entry.words, "font-size=\"12\"");
       x += 19 + 6.4 * display_width(entry.words) + 18;
     }
     y_ += 22;
@@ -128,9 +125,9 @@ class Chart {
       if (!labels || label.empty()) continue;
       const double size = std::min(sizes_.font, height - 2);
       if (size < 7 || x1 - x0 < 0.62 * size * static_cast<double>(label.size()) + 3) continue;
-      texts += text_at((x0 + x1) / 2, y + height / 2 + 0.36 * size, label,
-                       "text-anchor=\"middle\" font-size=\"" + markup_number(size) + "\" class=\"" +
-                           (run.kind == pipeline::TimelineKind::kForward ? "onf" : "on") + "\"");
+      texts += svg_text((x0 + x1) / 2, y + height / 2 + 0.36 * size, label,
+                        "text-anchor=\"middle\" font-size=\"" + markup_number(size) + "\" class=\"" +
+                            (run.kind == pipeline::TimelineKind::kForward ? "onf" : "on") + "\"");
     }
     for (int i = 0; i < kChartClasses; ++i) {
       if (paths[at(i)].empty()) continue;
@@ -159,11 +156,11 @@ class Chart {
       }
       if (hot) {
         back_ = box(0, begin - 1, kWidth, y_ - begin + 1, "hot") + back_;
-        front_ += text_at(kLeft + kPlot + 6, label_y + 4, "◀ limits the step", "class=\"mark\" font-size=\"12\"");
+        front_ += svg_text(kLeft + kPlot + 6, label_y + 4, "◀ limits the step", "class=\"mark\" font-size=\"12\"");
       }
       if (g % at(sizes_.label_every) == 0 || hot) {
-        front_ += text_at(kLeft - 8, label_y + 0.36 * sizes_.font, group_label(picture_, g, kLabelColumns),
-                          "text-anchor=\"end\" " + font());
+        front_ += svg_text(kLeft - 8, label_y + 0.36 * sizes_.font, group_label(picture_, g),
+                           "text-anchor=\"end\" " + font());
       }
       y_ += sizes_.gap;
     }
@@ -171,11 +168,10 @@ class Chart {
 
   void draw_memory() {
     front_ +=
-        text_at(12, y_ - 10, "Memory on each device of a group, against its limit", "font-size=\"12\" class=\"dim\"");
+        svg_text(12, y_ - 10, "Memory on each device of a group, against its limit", "font-size=\"12\" class=\"dim\"");
     for (std::size_t g = 0; g < timeline_.groups.size(); ++g) {
       const pipeline::TimelineGroup& group = timeline_.groups[g];
-      double most = 0;
-      for (const MemoryLevel& level : group.memory) most = std::max(most, level.bytes);
+      const double most = group.most_bytes();
       const double full = std::max(most, group.capacity_bytes) * 1.04;
       const auto y_of = [&](double bytes) {
         return y_ + sizes_.memory * (1 - (full > 0 ? std::clamp(bytes / full, 0.0, 1.0) : 0));
@@ -193,12 +189,10 @@ class Chart {
                   markup_number(y_of(group.capacity_bytes)) + "h" + markup_number(kPlot) + "\"/>\n";
       }
       if (g % at(sizes_.label_every) == 0) {
-        front_ += text_at(kLeft - 8, y_ + sizes_.memory / 2 + 0.36 * sizes_.font,
-                          group_label(picture_, g, kLabelColumns), "text-anchor=\"end\" " + font());
-        front_ +=
-            text_at(kLeft + kPlot + 6, y_ + sizes_.memory / 2 + 0.36 * sizes_.font,
-                    format_bytes(most) + (group.capacity_bytes > 0 ? " of " + format_bytes(group.capacity_bytes) : ""),
-                    "class=\"dim\" font-size=\"" + markup_number(std::min(11.0, sizes_.font)) + "\"");
+        front_ += svg_text(kLeft - 8, y_ + sizes_.memory / 2 + 0.36 * sizes_.font, group_label(picture_, g),
+                           "text-anchor=\"end\" " + font());
+        front_ += svg_text(kLeft + kPlot + 6, y_ + sizes_.memory / 2 + 0.36 * sizes_.font, memory_text(group),
+                           "class=\"dim\" font-size=\"" + markup_number(std::min(11.0, sizes_.font)) + "\"");
       }
       y_ += sizes_.memory + sizes_.gap;
     }
@@ -213,10 +207,15 @@ class Chart {
 
 }  // namespace
 
-std::string group_label(const TimelinePicture& picture, std::size_t group, int columns) {
+std::string memory_text(const pipeline::TimelineGroup& group) {
+  return format_bytes(group.most_bytes()) +
+         (group.capacity_bytes > 0 ? " of " + format_bytes(group.capacity_bytes) : "");
+}
+
+std::string group_label(const TimelinePicture& picture, std::size_t group) {
   const std::string number = std::to_string(group + 1);
   if (group >= picture.groups.size() || picture.groups[group].layers.empty()) return "group " + number;
-  return number + "  " + shorten(picture.groups[group].layers, columns - static_cast<int>(number.size()) - 2);
+  return number + "  " + shorten(picture.groups[group].layers, kLabelColumns - static_cast<int>(number.size()) - 2);
 }
 
 // Only what there is.

@@ -86,7 +86,7 @@ std::string nearest_text(const AskedAgain& again, const pipeline::PlanDocument& 
   const double ratio = near.document->simulated_step_ms / document.simulated_step_ms - 1;
   return "the nearest that it can run has " + plural(near.document->plan.num_stages(), "stage") + " and takes " +
          format_ms(near.document->simulated_step_ms) + " instead of " + format_ms(document.simulated_step_ms) + " (" +
-         (ratio < 0 ? "" : "+") + format_percent(ratio) + "): " + shell_line(command) + " -o FILE";
+         format_change(ratio) + "): " + shell_line(command) + " -o FILE";
 }
 
 }  // namespace automap::emit
