@@ -116,13 +116,14 @@ void describe_search(const Answer& answer, const machine::Cluster& cluster, Plan
   for (const planners::WidthAlternative& other : answer.widths) {
     document->widths.push_back({other.width, other.stages, other.step_ms, other.simulated_step_ms});
   }
-  const planners::Bounds& about = answer.mixed ? answer.any_widths : answer.bounds;
+  const bool ordered = answer.ordered_is_plan();
+  const planners::Bounds& about = ordered ? answer.any_order : answer.mixed ? answer.any_widths : answer.bounds;
   const planners::Bounds& other = answer.mixed ? answer.bounds : answer.any_widths;
   document->lower_bound_ms = about.value_ms;
   document->simulated_bound_ms = about.simulated_ms;
   document->lower_bound_method = about.method;
   document->gap = about.value_ms > 0 ? document->step_ms / about.value_ms - 1 : 0;
-  if (!answer.widths.empty()) {
+  if (!answer.widths.empty() && !ordered) {
     document->bounded = answer.mixed ? pipeline::BoundedWidths::kAny : pipeline::BoundedWidths::kOne;
     document->other_bounds = {other.value_ms, other.simulated_ms, other.method};
   }
@@ -144,7 +145,11 @@ void describe_premises(const Question& question, const Answer& answer, PlanDocum
   }
   premises.widths.assign(widths.begin(), widths.end());
   premises.micro_batch_samples.assign(samples.begin(), samples.end());
-  for (const pipeline::Schedule schedule : request.schedules) premises.schedules.emplace_back(to_string(schedule));
+  if (answer.ordered_is_plan()) {
+    premises.schedules.emplace_back("any");
+  } else {
+    for (const pipeline::Schedule schedule : request.schedules) premises.schedules.emplace_back(to_string(schedule));
+  }
   premises.least_stages = std::max(1, request.stages);
   premises.most_stages = request.stages > 0 ? request.stages : request.max_stages;
   premises.rules = planners::rules_of(question);
@@ -170,20 +175,15 @@ PlanCorner corner_of(const Question& question, const PlanInput& input, const Can
   corner.simulated_step_ms = one.simulated_step_ms;
   corner.memory_bytes = one.memory_bytes;
   corner.capacity_bytes = one.capacity_bytes;
-  if (one.even) {
-    corner.chunk_cuts = one.even->cuts;
-  } else if (!one.of_one_width()) {
-    corner.chunk_cuts = one.placed.plan.cuts;
+  if (one.ordered() || !one.of_one_width()) corner.chunk_cuts = one.placed.plan.cuts;
+  if (!one.of_one_width()) {
     for (const pipeline::PlacedStage& stage : one.placed.stages) {
       corner.stage_widths.push_back(stage.width());
       corner.stage_devices.push_back((stage.d1 - stage.d0) * stage.width());
     }
   }
-  const double recomputed = !one.even ? recomputed_share(one.placed, question.profile())
-                            : one.problem->variant(one.even->variant).recompute ? 1
-                                                                                : 0;
-  corner.utilization =
-      utilization_of(input, question.cluster, one.devices(), one.size.batch(), corner.simulated_step_ms, recomputed);
+  corner.utilization = utilization_of(input, question.cluster, one.devices(), one.size.batch(),
+                                      corner.simulated_step_ms, recomputed_share(one.placed, question.profile()));
   return corner;
 }
 

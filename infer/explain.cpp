@@ -118,7 +118,10 @@ std::string explain_bounds(const Asked& of) {
            (widths.empty() ? ""
                            : ", replicas of " + join(widths) +
                                  (widths == std::vector<std::string>{"1"} ? " device" : " devices")) +
-           ", the " + (about.schedules.size() == 1 ? "schedule " : "schedules ") + join(about.schedules) +
+           (about.schedules == std::vector<std::string>{"any"}
+                ? ", any schedule"
+                : ", the " + std::string(about.schedules.size() == 1 ? "schedule " : "schedules ") +
+                      join(about.schedules)) +
            (samples.empty() ? "" : ", and micro-batches of " + join(samples) + " samples") + ".\n";
   }
   if (!about.rules.empty()) out += "They keep to these rules:\n";
@@ -179,11 +182,43 @@ std::string explain_devices(const Asked& of) {
   return wrap_lines(out + inside_replicas_text(d), of.options.width) + (cuts.empty() ? "" : "\n" + cuts);
 }
 
+// What lists of work do.
+std::string ordered_text(const PlanDocument& d) {
+  const pipeline::Plan& plan = d.plan;
+  std::vector<std::string> kept;
+  for (const PlanStage& stage : d.stages) kept.push_back(std::to_string(stage.in_flight));
+  std::string out;
+  switch (plan.schedule) {
+    case pipeline::Schedule::kEager:
+      out =
+          "a stage goes backward whenever it can, and else forward while it keeps fewer micro-batches than its limit. ";
+      break;
+    case pipeline::Schedule::kInterleaved:
+      out = "forwards and backwards go in turn, as Megatron-LM interleaves them. ";
+      break;
+    case pipeline::Schedule::kZbH1: out = "gradients of weights wait until there is time for them. "; break;
+    default: out = "every stage works through a list of its own, which the plan's file holds. "; break;
+  }
+  if (plan.chunks > 1) {
+    out +=
+        "Each stage runs " + std::to_string(plan.chunks) + " parts of the model" +
+        (plan.placement == pipeline::Placement::kV ? ", which lie as a V: the first stage runs the first and the last. "
+                                                   : ", part after part round the stages. ");
+  }
+  if (plan.split_backward) {
+    out += "A backward is two passes: what the part in front waits for, then the gradients of the weights. ";
+  }
+  return out + "Of " + std::to_string(d.micro_batches) + " micro-batches the stages keep at most " + join(kept) +
+         " in memory" + (plan.chunks > 1 ? ", counted once for every part.\n" : ".\n");
+}
+
 std::string explain_schedule(const Asked& of) {
   const PlanDocument& d = of.document;
   std::string out = "The schedule is " + std::string(to_string(d.plan.schedule)) + ": ";
   if (of.one_stage()) {
     out += "with one stage it says nothing, each micro-batch goes forward and then backward.\n";
+  } else if (!is_alternating(d.plan.schedule)) {
+    out += ordered_text(d);
   } else {
     std::vector<std::string> started;
     for (const PlanStage& stage : d.stages) started.push_back(std::to_string(stage.in_flight));

@@ -193,9 +193,11 @@ void declare_plan(OptionTable& table, InferOptions& o) {
            "plan what this framework can run, by docs/frameworks.md; any: everything. With --layout and --sweep, too")
       .choices(planners::framework_names());
   table
-      .add(&o.schedule, "schedule",
-           "adaptive chooses how many micro-batches each stage starts early, within memory; 1f1b, "
-           "1f1b-overlap and gpipe fix it; auto tries all")
+      .add(
+          &o.schedule, "schedule",
+          "in which order stages work: adaptive chooses how many micro-batches each starts early, within memory; 1f1b, "
+          "1f1b-overlap and gpipe fix it; eager, interleaved, zb-h1 and searched are other orders; auto takes the "
+          "shortest of adaptive and those")
       .choices(schedule_choices());
   table.add_flag(&o.problem.allow_empty_stages, "allow-empty-stages", "allow stages without a trainable variable")
       .advanced();
@@ -266,14 +268,12 @@ void declare_search(OptionTable& table, InferOptions& o) {
       .choices({"auto", "on", "off"});
   table
       .add(&o.chunks, "chunks",
-           "beside the plan, with --explore: interleaved 1F1B of so many chunks on every group of devices; 1: none; "
-           "auto: "
-           "2 to 4")
+           "how many parts of the model interleaved 1F1B has on every group of devices; 1: no such plans; auto: 2 to 4")
       .no_file()
       .metavar("auto|V");
   table
       .add(&o.zero_bubble, "zero-bubble",
-           "beside the plan, with --explore: ZB-H1, whose backward makes the gradients of weights in a pass of its own")
+           "plans whose backward makes the gradients of weights in a pass of its own: ZB-H1, and searched orders")
       .choices({"auto", "off"});
   table
       .add(&o.mixed_widths, "mixed-widths",
@@ -427,7 +427,7 @@ void check_mode(const OptionTable& table, const InferOptions& o) {
   }
   if (!o.sweep && typed("schedule") && o.schedule == "auto") {
     throw Error(ErrorKind::kUsage, mode + " counts one schedule, not --schedule auto",
-                "name one of " + pipeline::schedule_names());
+                "name one of " + pipeline::alternating_names());
   }
   if (typed("replicas") && o.replicas == (o.plan.empty() ? "fractional" : "equal")) {
     throw Error(ErrorKind::kUsage,
@@ -533,10 +533,11 @@ const planners::Framework& framework_asked(const OptionTable& table, const Infer
                 std::string("--planner online learns on one problem; --for ") + framework.name + " asks about several",
                 "drop one of them");
   }
-  if (typed("chunks") && options.chunks != "auto" && options.chunks != "1" && !framework.chunks) {
+  if (typed("chunks") && options.chunks != "auto" && options.chunks != "1" &&
+      !has_schedule(framework, Schedule::kInterleaved)) {
     refuse("chunks", "interleaved 1F1B");
   }
-  if (typed("zero-bubble") && options.zero_bubble != "off" && !framework.zero_bubble) {
+  if (typed("zero-bubble") && options.zero_bubble != "off" && !has_schedule(framework, Schedule::kZbH1)) {
     refuse("zero-bubble", "ZB-H1");
   }
   if (typed("mixed-widths") && options.mixed_widths != "off" && framework.mesh) {
@@ -607,11 +608,9 @@ planners::PlanRequest make_request(const InferOptions& o) {
   request.stages = number_or_word(o.stages, "stages", "auto", 1, pipeline::kMaxPlanStages);
   request.max_stages = o.max_stages;
   if (request.stages > 0) request.max_stages = std::max(request.max_stages, request.stages);
-  request.schedules = pipeline::all_schedules();
-  // Ties go to the one that runs with the least memory.
-  std::stable_partition(request.schedules.begin(), request.schedules.end(),
-                        [](Schedule schedule) { return schedule == Schedule::kAdaptive; });
-  if (o.schedule != "auto") request.schedules = {*pipeline::parse_schedule(o.schedule)};
+  // Adaptive has every other alternating one among its plans; ordered ones are looked for beside (make_beside).
+  const std::optional<Schedule> schedule = pipeline::parse_schedule(o.schedule);
+  request.schedules = {schedule && is_alternating(*schedule) ? *schedule : Schedule::kAdaptive};
   request.planner = *planners::parse_planner(o.planner);
   if (request.planner == planners::PlannerKind::kOnline) {
     request.online.from_scratch = o.from == "scratch";
@@ -639,10 +638,17 @@ namespace {
 
 planners::BesidePlan make_beside(const InferOptions& o) {
   planners::BesidePlan beside;
+  const std::optional<Schedule> schedule = pipeline::parse_schedule(o.schedule);
   const int asked = number_or_word(o.chunks, "chunks", "auto", 1, 16);
-  if (asked == 0) beside.chunks = {2, 3, 4};
   if (asked > 1) beside.chunks = {asked};
-  beside.zero_bubble = o.zero_bubble == "auto";
+  beside.split_backward = o.zero_bubble == "auto";
+  for (const Schedule ordered : pipeline::all_schedules()) {
+    if (is_alternating(ordered) || (schedule && *schedule != ordered)) continue;
+    if (ordered == Schedule::kInterleaved && asked == 1) continue;
+    if (ordered == Schedule::kZbH1 && o.zero_bubble == "off") continue;
+    beside.schedules.push_back(ordered);
+  }
+  beside.only_those = schedule && !is_alternating(*schedule);
   beside.mixed_widths = o.mixed_widths == "auto";
   return beside;
 }

@@ -33,8 +33,7 @@ struct InferOptions {
   std::string zero = "auto", recompute = "auto", state_factor = "auto";
   bool optimizer = true, allow_idle_stages = false;
   double bucket_mib = 25, memory_reserve = 10;
-  std::string stages = "auto", schedule = "adaptive", planner = "auto", objective = "auto", grid = "128",
-              value = "full";
+  std::string stages = "auto", schedule = "auto", planner = "auto", objective = "auto", grid = "128", value = "full";
   int max_stages = 16, beam = 0;
   bool refine = false, no_refine = false, all_planners = false, planner_table = false, sensitivity = false,
        json = false;

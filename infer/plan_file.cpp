@@ -71,7 +71,8 @@ GivenPlan of_document(const pipeline::PlanDocument& document) {
   for (const pipeline::PlanStage& stage : document.stages) {
     given.variants.push_back(stage.variant);
     for (const int device : stage.device_numbers) given.devices.push_back(device - 1);
-    if (document.version >= 2) given.plan.warmup.push_back(stage.in_flight);
+    const bool says_k = is_alternating(given.plan.schedule) || given.plan.schedule == Schedule::kEager;
+    if (document.version >= 2 && says_k) given.plan.warmup.push_back(stage.in_flight);
   }
   return given;
 }
@@ -110,7 +111,9 @@ GivenPlan of_minimal(const Json& json, const std::string& source) {
   }
   if (reader.has("schedule")) {
     const auto named = pipeline::parse_schedule(reader.text("schedule"));
-    if (!named) reader.wrong("schedule", reader.at("schedule"), "one of " + pipeline::schedule_names());
+    if (!named || !is_alternating(*named)) {
+      reader.wrong("schedule", reader.at("schedule"), "one of " + pipeline::alternating_names());
+    }
     given.plan.schedule = *named;
     given.settings["schedule"] = to_string(*named);
   }
@@ -184,7 +187,9 @@ void check_in_flight(const GivenPlan& given) {
       refuse(found + " behind " + std::to_string(k[s - 1]) + ", expected no stage to keep more than the one in front");
     }
   }
-  if (k.empty() || given.plan.schedule == Schedule::kAdaptive || given.micro_batches == 0) return;
+  if (k.empty() || !is_alternating(given.plan.schedule) || given.plan.schedule == Schedule::kAdaptive ||
+      given.micro_batches == 0)
+    return;
   std::vector<int> expected;
   for (int s = 1; s <= given.plan.num_stages(); ++s) {
     expected.push_back(pipeline::in_flight(given.plan.schedule, given.plan.num_stages(), s, given.micro_batches));

@@ -38,10 +38,17 @@ std::string change(double other_ms, double this_ms) {
   return (ratio > 0 ? "+" : "") + format_percent(ratio);
 }
 
-std::string layers_text(const PlanStage& stage) {
+std::string layers_of_part(const pipeline::PlanPart& stage) {
   if (stage.first_layer.empty() && stage.last_layer.empty()) return stage.first_name;
   if (stage.first_layer == stage.last_layer) return shorten(stage.first_layer, kLayerWidth);
   return shorten(stage.first_layer, kLayerWidth) + " .. " + shorten(stage.last_layer, kLayerWidth);
+}
+
+// All that a stage runs.
+std::string layers_text(const PlanStage& stage) {
+  std::string text = layers_of_part(stage);
+  for (const pipeline::PlanPart& part : stage.more_parts) text += " + " + layers_of_part(part);
+  return text;
 }
 
 bool alike(const PlanDocument& document) {
@@ -86,7 +93,11 @@ std::string stage_table(const PlanDocument& document, const Problem& problem, in
   for (const PlanStage& stage : document.stages) {
     std::vector<std::string> row = {std::to_string(++number)};
     if (layers) row.push_back(layers_text(stage));
-    row.push_back(span_text(stage.first_instruction, stage.last_instruction));
+    std::string spans = span_text(stage.first_instruction, stage.last_instruction);
+    for (const pipeline::PlanPart& part : stage.more_parts) {
+      spans += ", " + span_text(part.first_instruction, part.last_instruction);
+    }
+    row.push_back(spans);
     row.push_back(devices_text(stage, problem));
     row.push_back(format_amount(stage.samples));
     row.push_back(std::to_string(stage.in_flight));
@@ -112,13 +123,17 @@ std::string stage_table(const PlanDocument& document, const Problem& problem, in
               " once per step\n";
   }
   std::string turns;
-  for (std::size_t s = 0; s < document.stages.size(); ++s) {
-    for (const pipeline::LoopTurns& of : document.stages[s].loop_turns) {
+  const auto add_turns = [&](const pipeline::PlanPart& part, std::size_t s) {
+    for (const pipeline::LoopTurns& of : part.loop_turns) {
       if (of.last - of.first + 1 == of.all) continue;
       turns += (turns.empty() ? "  turns of loops: " : "; ") + printable(of.loop) + " " +
                span_text(static_cast<int>(of.first), static_cast<int>(of.last)) + " of " + std::to_string(of.all) +
                " in stage " + std::to_string(s + 1);
     }
+  };
+  for (std::size_t s = 0; s < document.stages.size(); ++s) {
+    add_turns(document.stages[s], s);
+    for (const pipeline::PlanPart& part : document.stages[s].more_parts) add_turns(part, s);
   }
   if (!turns.empty()) turns += "\n";
   return table.render("  ", width) +
@@ -298,10 +313,10 @@ std::string planner_table_text(const PlannerTable& table, int width) {
 
 std::string instruction_split_text(const PlanDocument& document) {
   std::string out = "Cut after instructions";
-  for (std::size_t s = 0; s + 1 < document.stages.size(); ++s) {
-    const PlanStage& stage = document.stages[s];
-    out += (s ? ", " : " ") + std::to_string(stage.last_instruction) +
-           (stage.last_name.empty() ? "" : " (" + printable(stage.last_name) + ")");
+  const std::vector<const pipeline::PlanPart*> parts = document.parts();
+  for (std::size_t p = 0; p + 1 < parts.size(); ++p) {
+    out += (p ? ", " : " ") + std::to_string(parts[p]->last_instruction) +
+           (parts[p]->last_name.empty() ? "" : " (" + printable(parts[p]->last_name) + ")");
   }
   return out + "\n";
 }

@@ -134,9 +134,15 @@ std::string batch_text(const PlanDocument& document, const ReportOptions& option
   return out;
 }
 
+std::string part_text(const pipeline::PlanPart& part) {
+  std::string out = shorten(part.first(), kLongestLayer);
+  if (part.last() != part.first()) out += " to " + shorten(part.last(), kLongestLayer);
+  return out;
+}
+
 std::string stage_text(const PlanStage& stage) {
-  std::string out = shorten(stage.first(), kLongestLayer);
-  if (stage.last() != stage.first()) out += " to " + shorten(stage.last(), kLongestLayer);
+  std::string out = part_text(stage);
+  for (const pipeline::PlanPart& part : stage.more_parts) out += ", " + part_text(part);
   return out + " on device" + (stage.devices > 1 ? "s " : " ") + spans_text(stage.device_numbers);
 }
 
@@ -144,7 +150,7 @@ Entry stages_entry(const PlanDocument& document) {
   const std::size_t stages = document.stages.size();
   if (stages == 1) return {"Stages", ""};
   std::vector<std::string> starts;
-  for (const PlanStage& stage : document.stages) starts.push_back(shorten(stage.first(), kLongestLayer));
+  for (const pipeline::PlanPart* part : document.parts()) starts.push_back(shorten(part->first(), kLongestLayer));
   Entry entry = {"Stages", "begin at " + join(starts), true, 3};
   for (std::size_t s = 0; s < stages && stages <= kMostStageLines; ++s) {
     entry.rows.push_back(std::to_string(s + 1) + "  " + stage_text(document.stages[s]));

@@ -57,7 +57,9 @@ double recomputed_share(const pipeline::PlacedPlan& placed, const pipeline::Prof
   double twice = 0;
   for (const pipeline::PlacedStage& stage : placed.stages) {
     if (!stage.problem->variant(stage.variant).recompute) continue;
-    twice += std::accumulate(profile.c_ms.begin() + stage.p0, profile.c_ms.begin() + stage.p1, 0.0);
+    for (const pipeline::PlacedPart& part : stage.parts) {
+      twice += std::accumulate(profile.c_ms.begin() + part.p0, profile.c_ms.begin() + part.p1, 0.0);
+    }
   }
   return all > 0 ? twice / all : 0;
 }

@@ -117,14 +117,17 @@ bool valid_structure(const Plan& plan, int num_instructions, int num_devices, in
     }
     return true;
   };
-  const std::size_t stages = plan.cuts.size() + 1;
+  if (plan.chunks < 1 || plan.cuts.size() + 1 != (plan.device_cuts.size() + 1) * at(plan.chunks)) return false;
+  if (plan.placement == Placement::kV && plan.chunks != 2) return false;
+  if (plan.chunks > 1 && is_alternating(plan.schedule)) return false;
+  if ((plan.schedule == Schedule::kSearched) != (plan.order != nullptr)) return false;
+  const std::size_t stages = plan.device_cuts.size() + 1;
   int most = micro_batches;
   for (const int k : plan.warmup) {
     if (k < 1 || k > most) return false;
     most = k;
   }
-  return plan.cuts.size() == plan.device_cuts.size() && increasing_within(plan.cuts, num_instructions) &&
-         increasing_within(plan.device_cuts, num_devices) &&
+  return increasing_within(plan.cuts, num_instructions) && increasing_within(plan.device_cuts, num_devices) &&
          (plan.variants.empty() || plan.variants.size() == stages) &&
          (plan.warmup.empty() || plan.warmup.size() == stages) &&
          std::all_of(plan.variants.begin(), plan.variants.end(), [&](int variant) { return variant < num_variants; });
@@ -163,6 +166,7 @@ std::string infeasible_reason(const Problem& problem, const Plan& plan) {
 
 bool feasible(const Problem& problem, const Plan& plan) {
   if (!valid_structure(problem, plan)) return false;
+  if (!is_alternating(plan.schedule)) return infeasible_reason(place(problem, plan)).empty();
   const bool needs_variable = problem.stages_need_variables(plan.num_stages());
   bool fits = true;
   int before = problem.micro_batches();

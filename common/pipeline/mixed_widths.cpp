@@ -71,7 +71,7 @@ Link MixedProblem::link(int d0, int d1, int width, int d2, int width_behind) con
 
 bool MixedProblem::valid_structure(const MixedPlan& plan) const {
   if (!pipeline::valid_structure(plan, num_instructions(), num_devices_, micro_batches(), any().num_variants()) ||
-      plan.widths.size() != plan.cuts.size() + 1) {
+      plan.chunks != 1 || plan.widths.size() != plan.cuts.size() + 1) {
     return false;
   }
   int begin = 0;
@@ -93,10 +93,10 @@ PlacedPlan MixedProblem::place(const MixedPlan& plan) const {
     const int p1 = last ? num_instructions() : plan.cuts[at(s - 1)];
     const int d1 = last ? num_devices_ : plan.device_cuts[at(s - 1)];
     const int width = plan.widths[at(s - 1)];
-    placed.stages.push_back({&problem(width), p0, p1, d0 / width, d1 / width, plan.variant(s), {}});
+    placed.stages.push_back({&problem(width), {{p0, p1}}, d0 / width, d1 / width, plan.variant(s)});
     if (!last) {
       const int d2 = s + 1 == plan.num_stages() ? num_devices_ : plan.device_cuts[at(s)];
-      placed.stages.back().behind = link(d0, d1, width, d2, plan.widths[at(s)]);
+      placed.stages.back().parts.front().behind = link(d0, d1, width, d2, plan.widths[at(s)]);
     }
     p0 = p1;
     d0 = d1;
@@ -115,14 +115,15 @@ std::optional<PipelineTimes> MixedProblem::times(const MixedPlan& plan) const {
     const DeviceGroup& group = stage.group();
     if (!group.valid) return std::nullopt;
     const Problem& own = *stage.problem;
+    const int p0 = stage.part().p0, p1 = stage.part().p1;
     int k = plan.warmup.empty() ? in_flight(plan.schedule, stages, s, micro_batches()) : plan.warmup[at(s - 1)];
     if (plan.warmup.empty() && plan.schedule == Schedule::kAdaptive) {
-      before = k = std::min(before, std::max(1, own.most_in_flight(stage.p0, stage.p1, group, stage.variant)));
+      before = k = std::min(before, std::max(1, own.most_in_flight(p0, p1, group, stage.variant)));
     }
-    if (!own.stage_fits(stage.p0, stage.p1, group, k, own.stages_need_variables(stages), stage.variant)) {
+    if (!own.stage_fits(p0, p1, group, k, own.stages_need_variables(stages), stage.variant)) {
       return std::nullopt;
     }
-    computed += own.compute_ms(stage.p0, stage.p1, group, stage.variant);
+    computed += own.compute_ms(p0, p1, group, stage.variant);
   }
   PipelineTimes times = pipeline_times(placed);
   for (std::size_t s = 0; s < at(stages) && !any().options().allow_idle_stages; ++s) {

@@ -3,12 +3,22 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "common/base/check.h"
 #include "common/base/numbers.h"
+#include "common/pipeline/placed_work.h"
 #include "common/pipeline/schedule.h"
 #include "common/pipeline/warmup.h"
 
 namespace automap::pipeline {
 namespace {
+
+double compute_of(const PlacedStage& stage) {
+  double ms = 0;
+  for (const PlacedPart& part : stage.parts) {
+    ms += stage.problem->compute_ms(part.p0, part.p1, stage.group(), stage.variant);
+  }
+  return ms;
+}
 
 // The first stage whose compute is below kIdleShare of the mean over stages; 0: none, or idle stages are allowed.
 int idle_stage(const PlacedPlan& placed) {
@@ -16,32 +26,54 @@ int idle_stage(const PlacedPlan& placed) {
   std::vector<double> computes;
   double sum = 0;
   for (const PlacedStage& stage : placed.stages) {
-    computes.push_back(stage.problem->compute_ms(stage.p0, stage.p1, stage.group(), stage.variant));
+    computes.push_back(compute_of(stage));
     sum += computes.back();
   }
   for (int s = 1; s <= placed.num_stages(); ++s) {
     const PlacedStage& stage = placed.stages[at(s - 1)];
-    if (stage.problem->idles(stage.p0, stage.p1, stage.group()) ||
-        idles_beside(computes[at(s - 1)], sum, placed.num_stages())) {
-      return s;
-    }
+    const bool of_one_idles =
+        stage.parts.size() == 1 && stage.problem->idles(stage.part().p0, stage.part().p1, stage.group());
+    if (of_one_idles || idles_beside(computes[at(s - 1)], sum, placed.num_stages())) return s;
   }
   return 0;
 }
 
-std::string reason_of_stage(const PlacedPlan& placed, int number, int in_flight) {
+std::string reason_of_stage(const PlacedPlan& placed, int number, double bytes) {
   const PlacedStage& stage = placed.stages[at(number - 1)];
   const Problem& problem = *stage.problem;
   const DeviceGroup& group = stage.group();
-  if (problem.stages_need_variables(placed.num_stages()) && problem.variables(stage.p0, stage.p1) == 0) {
+  const bool variable = std::any_of(stage.parts.begin(), stage.parts.end(),
+                                    [&](const PlacedPart& part) { return problem.variables(part.p0, part.p1) > 0; });
+  if (problem.stages_need_variables(placed.num_stages()) && !variable) {
     return "stage " + std::to_string(number) + " has no trainable variable";
   }
-  const double bytes = problem.memory_bytes(stage.p0, stage.p1, group, in_flight, stage.variant);
   if (!problem.options().memory || bytes <= group.capacity_bytes) return "";
   char text[200];
   std::snprintf(text, sizeof text, "stage %d needs %.2f GiB of the %.2f GiB on each of its devices", number,
                 bytes / (1 << 30), group.capacity_bytes / (1 << 30));
   return text;
+}
+
+// What of an ordered schedule's own rules the plan breaks.
+std::string reason_of_schedule(const PlacedPlan& placed) {
+  const Plan& plan = placed.plan;
+  const int stages = placed.num_stages(), micro_batches = placed.problem().micro_batches();
+  if (plan.schedule == Schedule::kInterleaved && micro_batches % stages != 0) {
+    return "interleaved 1F1B wants a multiple of the " + std::to_string(stages) + " stages as micro-batches, not " +
+           std::to_string(micro_batches);
+  }
+  if (plan.split_backward) {
+    for (const PlacedStage& stage : placed.stages) {
+      if (splits_backward(stage.problem->variant(stage.variant))) continue;
+      return "a backward in two passes is told for stages that recompute nothing and shard no gradients";
+    }
+    if (placed.problem().weight_share(0, placed.problem().num_instructions()) <= 0) {
+      return "what of the backward makes gradients of weights is not told apart in this profile";
+    }
+  }
+  return plan.order == nullptr ? ""
+                               : order_fault(*plan.order, group_of_parts(plan.placement, stages, plan.chunks),
+                                             micro_batches, plan.split_backward);
 }
 
 // Replicas that would share samples; empty: none do.
@@ -79,32 +111,52 @@ std::vector<int> PlacedPlan::device_numbers() const {
   return numbers;
 }
 
+std::vector<PlacedPlan::PartOf> PlacedPlan::parts() const {
+  std::vector<PartOf> of;
+  std::vector<int> seen(stages.size(), 0);
+  for (const int stage : group_of_parts(plan.placement, num_stages(), plan.chunks)) {
+    of.push_back({stage, seen[at(stage)]++});
+  }
+  return of;
+}
+
 PlacedPlan place(const Problem& problem, const Plan& plan) {
   PlacedPlan placed;
   placed.plan = plan;
   for (int& cut : placed.plan.device_cuts) cut *= problem.options().width;
-  for_each_stage(problem, plan, [&](int s, int p0, int p1, int d0, int d1) {
-    placed.stages.push_back({&problem, p0, p1, d0, d1, plan.variant(s), {}});
-    if (s > 1) {
-      PlacedStage& before = placed.stages[at(s - 2)];
-      before.behind = problem.link(before.d0, before.d1, d1);
-    }
-    return true;
-  });
+  const int stages = plan.num_stages();
+  for (int s = 1; s <= stages; ++s) {
+    placed.stages.push_back({&problem,
+                             {},
+                             s == 1 ? 0 : plan.device_cuts[at(s - 2)],
+                             s == stages ? problem.num_devices() : plan.device_cuts[at(s - 1)],
+                             plan.variant(s)});
+  }
+  const std::vector<int> groups = group_of_parts(plan.placement, stages, plan.chunks);
+  for (std::size_t part = 0; part < groups.size(); ++part) {
+    PlacedStage& own = placed.stages[at(groups[part])];
+    const bool last = part + 1 == groups.size();
+    own.parts.push_back({part == 0 ? 0 : plan.cuts[part - 1], last ? problem.num_instructions() : plan.cuts[part]});
+    if (last || groups[part + 1] == groups[part]) continue;
+    const DeviceGroup& next = placed.stages[at(groups[part + 1])].group();
+    if (own.group().valid && next.valid) own.parts.back().behind = problem.link(own.group(), next);
+  }
   return placed;
 }
 
 PipelineTimes pipeline_times(const PlacedPlan& placed) {
   PipelineTimes times;
   const Plan& plan = placed.plan;
+  AM_CHECK(is_alternating(plan.schedule));
   times.in_flight = plan.warmup;
   for (const PlacedStage& stage : placed.stages) {
-    add_stage_times(*stage.problem, stage.p0, stage.p1, stage.group(), stage.variant, times);
+    const auto [p0, p1, behind] = stage.part();
+    add_stage_times(*stage.problem, p0, p1, stage.group(), stage.variant, times);
     if (plan.schedule == Schedule::kAdaptive) {
-      add_most_in_flight(*stage.problem, stage.p0, stage.p1, stage.group(), stage.variant, plan, times);
+      add_most_in_flight(*stage.problem, p0, p1, stage.group(), stage.variant, plan, times);
     }
     if (&stage != &placed.stages.back()) {
-      times.transfer_ms.push_back(stage.behind.ms(stage.problem->activation_bytes(stage.p1)));
+      times.transfer_ms.push_back(behind.ms(stage.problem->activation_bytes(p1)));
     }
   }
   return times;
@@ -115,6 +167,10 @@ std::vector<int> in_flight_of(const PlacedPlan& placed) {
   if (!plan.warmup.empty()) return plan.warmup;
   if (plan.schedule == Schedule::kAdaptive) return pipeline_times(placed).in_flight;
   std::vector<int> k;
+  if (!is_alternating(plan.schedule)) {
+    for (const KeptWork& kept : kept_of(placed)) k.push_back(kept.micro_batches);
+    return k;
+  }
   for (int s = 1; s <= placed.num_stages(); ++s) {
     k.push_back(in_flight(plan.schedule, placed.num_stages(), s, placed.problem().micro_batches()));
   }
@@ -122,13 +178,37 @@ std::vector<int> in_flight_of(const PlacedPlan& placed) {
 }
 
 std::vector<double> memory_of(const PlacedPlan& placed) {
-  const std::vector<int> in_flight = in_flight_of(placed);
   std::vector<double> bytes;
+  if (!is_alternating(placed.plan.schedule)) {
+    const std::vector<KeptWork> kept = kept_of(placed);
+    for (const PlacedStage& stage : placed.stages) bytes.push_back(fixed_bytes(stage) + kept[bytes.size()].bytes);
+    return bytes;
+  }
+  const std::vector<int> in_flight = in_flight_of(placed);
   for (const PlacedStage& stage : placed.stages) {
-    bytes.push_back(
-        stage.problem->memory_bytes(stage.p0, stage.p1, stage.group(), in_flight[bytes.size()], stage.variant));
+    bytes.push_back(stage.problem->memory_bytes(stage.part().p0, stage.part().p1, stage.group(),
+                                                in_flight[bytes.size()], stage.variant));
   }
   return bytes;
+}
+
+std::vector<MemoryParts> memory_parts_of(const PlacedPlan& placed) {
+  std::vector<MemoryParts> all;
+  if (!is_alternating(placed.plan.schedule)) {
+    const std::vector<KeptWork> kept = kept_of(placed);
+    for (const PlacedStage& stage : placed.stages) {
+      MemoryParts parts = fixed_parts(stage);
+      parts.stash = kept[all.size()].bytes;
+      all.push_back(parts);
+    }
+    return all;
+  }
+  const std::vector<int> in_flight = in_flight_of(placed);
+  for (const PlacedStage& stage : placed.stages) {
+    all.push_back(stage.problem->memory_parts(stage.part().p0, stage.part().p1, stage.group(), in_flight[all.size()],
+                                              stage.variant));
+  }
+  return all;
 }
 
 double fullest_share(const PlacedPlan& placed) {
@@ -141,11 +221,16 @@ double fullest_share(const PlacedPlan& placed) {
 }
 
 double value_ms(const PlacedPlan& placed) {
+  if (!is_alternating(placed.plan.schedule)) return simulate_step_ms(placed);
   const Problem& problem = placed.problem();
   return step_length_ms(pipeline_times(placed), problem.micro_batches(), placed.plan.schedule, problem.options().value);
 }
 
 double simulate_step_ms(const PlacedPlan& placed) {
+  if (!is_alternating(placed.plan.schedule)) {
+    const WorkTimes work = work_times(placed);
+    return simulate_order_ms(work, placed.problem().micro_batches(), order_of(placed, work));
+  }
   PipelineTimes times = pipeline_times(placed);
   const Plan& plan = placed.plan;
   if (plan.schedule == Schedule::kAdaptive && plan.warmup.empty()) return quick_warmup(placed.problem(), plan, times);
@@ -156,8 +241,12 @@ std::string infeasible_reason(const PlacedPlan& placed) {
   // An invalid group has no columns to ask.
   std::string reason = reason_of_groups(placed);
   if (!reason.empty()) return reason;
-  const std::vector<int> k = in_flight_of(placed);
-  for (int s = 1; s <= placed.num_stages() && reason.empty(); ++s) reason = reason_of_stage(placed, s, k[at(s - 1)]);
+  if (!is_alternating(placed.plan.schedule)) reason = reason_of_schedule(placed);
+  if (!reason.empty()) return reason;
+  const std::vector<double> bytes = memory_of(placed);
+  for (int s = 1; s <= placed.num_stages() && reason.empty(); ++s) {
+    reason = reason_of_stage(placed, s, bytes[at(s - 1)]);
+  }
   if (!reason.empty()) return reason;
   if (const int idle = idle_stage(placed); idle > 0) {
     reason = "stage " + std::to_string(idle) + " has hardly anything to compute";

@@ -13,12 +13,17 @@
 
 namespace automap::pipeline {
 
+struct PlacedPart {
+  int p0 = 0, p1 = 0;  // instructions (p0, p1]
+  Link behind = {};    // to the next part, where another group runs that; else none
+};
+
 struct PlacedStage {
-  const Problem* problem = nullptr;  // its devices are replicas of the stage's width
-  int p0 = 0, p1 = 0;                // instructions (p0, p1]
-  int d0 = 0, d1 = 0;                // devices (d0, d1] of the problem
+  const Problem* problem = nullptr;    // its devices are replicas of the stage's width
+  std::vector<PlacedPart> parts = {};  // one, but of schedules that run several on each group of devices
+  int d0 = 0, d1 = 0;                  // devices (d0, d1] of the problem
   int variant = 0;
-  Link behind;  // to the next stage; of the last one: none
+  const PlacedPart& part() const { return parts.front(); }  // where there is one
   int width() const { return problem->options().width; }
   const DeviceGroup& group() const { return problem->group(d0, d1); }
   // Its single devices as the cluster numbers them that the problem's were chosen from, 0-based.
@@ -31,6 +36,11 @@ struct PlacedPlan {
   int num_stages() const { return static_cast<int>(stages.size()); }
   int num_devices() const { return stages.back().d1 * stages.back().width(); }
   std::vector<int> device_numbers() const;  // of all stages, in their order
+  // Which of them runs each part of the model, and which of its parts that is, both from 0.
+  struct PartOf {
+    int stage = 0, number = 0;
+  };
+  std::vector<PartOf> parts() const;
   // The first stage's. What it says of the step (micro-batches, options but for the width, positions, servers) all say.
   const Problem& problem() const { return *stages.front().problem; }
 };
@@ -39,15 +49,16 @@ struct PlacedPlan {
 PlacedPlan place(const Problem& problem, const Plan& plan);
 
 // Each of them is what cost.h, schedule.h and warmup.h say of plans of one width. Groups must be valid, but for
-// infeasible_reason.
-PipelineTimes pipeline_times(const PlacedPlan& placed);
+// infeasible_reason. An ordered schedule has no V: value_ms is its simulated step.
+PipelineTimes pipeline_times(const PlacedPlan& placed);  // of alternating schedules
 std::vector<int> in_flight_of(const PlacedPlan& placed);
 std::vector<double> memory_of(const PlacedPlan& placed);  // bytes of each stage's devices, with that in flight
-double fullest_share(const PlacedPlan& placed);           // of that in what a stage's devices have, the largest
+std::vector<MemoryParts> memory_parts_of(const PlacedPlan& placed);
+double fullest_share(const PlacedPlan& placed);  // of that in what a stage's devices have, the largest
 double value_ms(const PlacedPlan& placed);
 double simulate_step_ms(const PlacedPlan& placed);
 std::string infeasible_reason(const PlacedPlan& placed);
-// The warm-up that choose_warmup fills in; of other schedules: none.
+// The warm-up that choose_warmup fills in, of eager as many as memory allows; of other schedules: none.
 std::vector<int> chosen_warmup(const PlacedPlan& placed, Work* work = nullptr);
 
 }  // namespace automap::pipeline

@@ -2,44 +2,74 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "common/pipeline/work_order.h"
+
 namespace automap::pipeline {
 
-// How many micro-batches a stage starts before its first backward, K_s (docs/cost-model.md). The numbers are persisted,
-// do not change them.
+// What every group does in order (docs/cost-model.md). The numbers are persisted, do not change them.
+//
+// Alternating: K_s forwards, then a backward and a forward in turn. V, the exact solver and the bounds are of these.
 //   k1f1b: min(M, S-s+1)   k1f1bOverlap: min(M, 2(S-s)+1)   kGpipe: M
 //   kAdaptive: chosen for the plan, M >= K_1 >= ... >= K_S >= 1, limited by memory alone
-enum class Schedule : std::uint8_t { k1f1b = 0, k1f1bOverlap = 1, kAdaptive = 2, kGpipe = 3 };
+// Ordered: any other lists of work (work_order.h), which are simulated alone.
+//   kEager: a backward whenever one can begin, else a forward while fewer than K_s are in flight
+//   kInterleaved, kZbH1: of even groups, after Megatron-LM and zero bubble   kSearched: the plan's own lists
+enum class Schedule : std::uint8_t {
+  k1f1b = 0,
+  k1f1bOverlap = 1,
+  kAdaptive = 2,
+  kGpipe = 3,
+  kEager = 4,
+  kInterleaved = 5,
+  kZbH1 = 6,
+  kSearched = 7
+};
 
-const char* to_string(Schedule schedule);  // "1f1b", "1f1b-overlap", "adaptive", "gpipe"
+const char* to_string(Schedule schedule);  // "1f1b", "1f1b-overlap", "adaptive", "gpipe", "eager", ...
 std::optional<Schedule> parse_schedule(std::string_view name);
 std::vector<Schedule> all_schedules();
-std::string schedule_names();  // "1f1b, 1f1b-overlap, adaptive, gpipe", for messages
+std::vector<Schedule> alternating_schedules();
+bool is_alternating(Schedule schedule);
+std::string schedule_names();     // "1f1b, 1f1b-overlap, ...", for messages
+std::string alternating_names();  // those of alternating_schedules()
 
-// The most micro-batches that stage s = 1..S may have in flight under the schedule, whatever memory says: K_s of the
-// schedules that fix it, M for kAdaptive. Problem::in_flight() has K_s of a stage.
+// The most micro-batches that stage s = 1..S may have in flight under an alternating schedule, whatever memory says:
+// K_s of the schedules that fix it, M for kAdaptive. Problem::in_flight() has K_s of a stage.
 int in_flight(Schedule schedule, int num_stages, int stage, int micro_batches);
 
 struct Plan {
   // Stage s = 1..S holds instructions cuts[s-2]+1 .. cuts[s-1] and devices device_cuts[s-2]+1 .. device_cuts[s-1],
-  // with 0 before the first entry and n (D) after the last: S-1 strictly increasing entries each.
+  // with 0 before the first entry and n (D) after the last: S-1 strictly increasing entries each. With several parts
+  // for each stage (`chunks`) the cuts are those of the parts, S * chunks - 1.
   std::vector<int> cuts;         // 1 .. n-1
   std::vector<int> device_cuts;  // 1 .. D-1
   Schedule schedule = Schedule::k1f1b;
   // Which of Problem's stage variants each stage is, [S]; empty: the first everywhere.
   std::vector<std::uint8_t> variants = {};
-  // K_s, [S], non-increasing; empty: what the schedule says, and for kAdaptive as many as memory allows.
+  // K_s, [S], non-increasing; empty: what the schedule says, and for kAdaptive and kEager as many as memory allows. Of
+  // other ordered schedules empty.
   std::vector<int> warmup = {};
+  // Of ordered schedules: how many parts of the model each stage's devices run, where the parts lie, and kSearched's
+  // own lists (never null there).
+  int chunks = 1;
+  Placement placement = Placement::kRoundRobin;
+  bool split_backward = false;
+  std::shared_ptr<const WorkOrder> order = nullptr;
 
-  int num_stages() const { return static_cast<int>(cuts.size()) + 1; }
+  int num_stages() const { return num_parts() / chunks; }
+  int num_parts() const { return static_cast<int>(cuts.size()) + 1; }
   int variant(int stage) const { return variants.empty() ? 0 : variants[static_cast<std::size_t>(stage - 1)]; }
   bool operator==(const Plan& other) const {
+    const bool same_order = order == other.order || (order && other.order && *order == *other.order);
     return cuts == other.cuts && device_cuts == other.device_cuts && schedule == other.schedule &&
-           variants == other.variants && warmup == other.warmup;
+           variants == other.variants && warmup == other.warmup && chunks == other.chunks &&
+           placement == other.placement && split_backward == other.split_backward && same_order;
   }
 };
 

@@ -9,6 +9,8 @@
 #include "common/base/error.h"
 #include "common/base/files.h"
 #include "common/base/json_text.h"
+#include "common/base/numbers.h"
+#include "common/base/printable.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/plan_reader.h"
 #include "common/pipeline/schedule.h"
@@ -23,6 +25,7 @@ Schedule read_schedule(const std::string& text, const std::string& where) {
 }
 
 constexpr int kMany = 1 << 30;
+constexpr int kMostChunks = 1024;
 
 constexpr const char* kRecomputeNone = "none";
 constexpr const char* kRecomputeLayer = "layer";
@@ -35,7 +38,7 @@ constexpr std::pair<const char*, double MemoryParts::*> kMemoryParts[] = {
     {"frozen", &MemoryParts::frozen},   {"stash", &MemoryParts::stash},         {"workspace", &MemoryParts::workspace},
     {"buckets", &MemoryParts::buckets}};
 
-void read_part(const PlanObject& reader, int num_instructions, PlanStage* stage) {
+void read_part(const PlanObject& reader, int num_instructions, PlanPart* stage) {
   stage->first_instruction = reader.integer("first_instruction", 1, num_instructions);
   stage->last_instruction = reader.integer("last_instruction", 1, num_instructions);
   stage->first_name = reader.text_or_empty("first_name");
@@ -130,8 +133,8 @@ void read_samples(const PlanObject& reader, PlanStage* stage) {
   stage->samples = samples[0].get<double>();
 }
 
-// The positions of stage `number`, and what crosses the cut behind them.
-Json part_json(const PlanStage& stage, int number) {
+// The positions of a part of stage `number`, and what crosses the cut behind them.
+Json part_json(const PlanPart& stage, int number) {
   Json turns = Json::array();
   for (const LoopTurns& of : stage.loop_turns) {
     turns.push_back({{"loop", of.loop}, {"first", of.first}, {"last", of.last}, {"of", of.all}});
@@ -176,7 +179,7 @@ Json group_json(const PlanStage& stage) {
 
 namespace {
 
-void name_stage(const Profile& profile, int p0, int p1, PlanStage& stage) {
+void name_part(const Profile& profile, int p0, int p1, PlanPart& stage) {
   if (!profile.name.empty()) {
     stage.first_name = profile.name[static_cast<std::size_t>(p0)];
     stage.last_name = profile.name[static_cast<std::size_t>(p1) - 1];
@@ -207,35 +210,51 @@ std::vector<LoopTurns> loop_turns_of(const Profile& profile, int p0, int p1) {
   return out;
 }
 
-// Stage `i` from 0.
-PlanStage describe_stage(const PlacedStage& placed, const Profile& profile, const PipelineTimes& times, std::size_t i,
-                         int in_flight) {
-  const auto& [problem, p0, p1, d0, d1, variant, behind] = placed;
+PlanPart describe_part(const PlacedStage& placed, const PlacedPart& part, const Profile& profile) {
+  PlanPart out;
+  out.first_instruction = part.p0 + 1;
+  out.last_instruction = part.p1;
+  name_part(profile, part.p0, part.p1, out);
+  out.loop_turns = loop_turns_of(profile, part.p0, part.p1);
+  if (part.behind.bytes_per_ms > 0) {
+    out.transfer_ms = part.behind.ms(placed.problem->activation_bytes(part.p1));
+  }
+  out.weight_bytes = placed.problem->weight_bytes(part.p0, part.p1);
+  return out;
+}
+
+// Its parts together.
+PlanStage describe_stage(const PlacedStage& placed, const Profile& profile, int in_flight, double memory_bytes,
+                         const MemoryParts& memory) {
+  const Problem& problem = *placed.problem;
   const DeviceGroup& group = placed.group();
   PlanStage stage;
-  stage.first_instruction = p0 + 1;
-  stage.last_instruction = p1;
-  name_stage(profile, p0, p1, stage);
-  stage.loop_turns = loop_turns_of(profile, p0, p1);
+  static_cast<PlanPart&>(stage) = describe_part(placed, placed.part(), profile);
   stage.width = placed.width();
-  stage.first_device = d0 * stage.width + 1;
-  stage.replicas = d1 - d0;
+  stage.first_device = placed.d0 * stage.width + 1;
+  stage.replicas = placed.d1 - placed.d0;
   stage.devices = stage.replicas * stage.width;
   for (const int device : placed.device_numbers()) stage.device_numbers.push_back(device + 1);
-  stage.samples = problem->micro_batch_samples() / stage.replicas;
-  stage.variant = problem->variant(variant);
-  stage.forward_ms = times.forward_ms[i];
-  stage.backward_ms = times.backward_ms[i];
-  problem->sync_buckets(p0, p1, group, variant, stage.sync);
-  stage.shared_gradients_ms = problem->exchange_ms(p0, p1, group);
-  stage.optimizer_ms = times.optimizer_ms[i];
-  stage.compute_ms = times.forward_ms[i] + times.backward_ms[i];
-  stage.transfer_ms = i < times.transfer_ms.size() ? times.transfer_ms[i] : 0;
+  stage.samples = problem.micro_batch_samples() / stage.replicas;
+  stage.variant = problem.variant(placed.variant);
+  for (const PlacedPart& part : placed.parts) {
+    if (&part != &placed.parts.front()) stage.more_parts.push_back(describe_part(placed, part, profile));
+    PipelineTimes times;
+    add_stage_times(problem, part.p0, part.p1, group, placed.variant, times);
+    stage.forward_ms += times.forward_ms.front();
+    stage.backward_ms += times.backward_ms.front();
+    stage.optimizer_ms += times.optimizer_ms.front();
+    stage.shared_gradients_ms += problem.exchange_ms(part.p0, part.p1, group);
+    std::vector<SyncBucket> sync;
+    problem.sync_buckets(part.p0, part.p1, group, placed.variant, sync);
+    // In the order in which backwards make them ready.
+    stage.sync.insert(stage.sync.begin(), sync.begin(), sync.end());
+  }
+  stage.compute_ms = stage.forward_ms + stage.backward_ms;
   for (const SyncBucket& bucket : stage.sync) stage.allreduce_ms += bucket.ms;
-  stage.weight_bytes = problem->weight_bytes(p0, p1);
   stage.in_flight = in_flight;
-  stage.memory = problem->memory_parts(p0, p1, group, in_flight, variant);
-  stage.memory_bytes = problem->memory_bytes(p0, p1, group, in_flight, variant);
+  stage.memory = memory;
+  stage.memory_bytes = memory_bytes;
   stage.capacity_bytes = group.capacity_bytes;
   return stage;
 }
@@ -251,7 +270,6 @@ PlanDocument describe_plan(const PlacedPlan& placed, const Profile& profile) {
   const Problem& problem = placed.problem();
   const int n = problem.num_instructions();
   AM_CHECK(profile.size() == n);
-  const PipelineTimes times = pipeline_times(placed);
   PlanDocument document;
   document.model = profile.model;
   document.micro_batches = problem.micro_batches();
@@ -263,8 +281,10 @@ PlanDocument describe_plan(const PlacedPlan& placed, const Profile& profile) {
   document.bound_devices = {document.num_devices};
   document.plan = placed.plan;
   const std::vector<int> in_flight = in_flight_of(placed);
+  const std::vector<double> bytes = memory_of(placed);
+  const std::vector<MemoryParts> parts = memory_parts_of(placed);
   for (std::size_t i = 0; i < placed.stages.size(); ++i) {
-    document.stages.push_back(describe_stage(placed.stages[i], profile, times, i, in_flight[i]));
+    document.stages.push_back(describe_stage(placed.stages[i], profile, in_flight[i], bytes[i], parts[i]));
   }
   document.step_ms = value_ms(placed);
   document.simulated_step_ms = simulate_step_ms(placed);
@@ -437,6 +457,17 @@ std::vector<PlanSensitivity> read_sensitivity(const PlanObject& plan) {
 
 }  // namespace
 
+std::vector<const PlanPart*> PlanDocument::parts() const {
+  std::vector<const PlanPart*> of_model;
+  std::vector<std::size_t> seen(stages.size(), 0);
+  for (const int group : group_of_parts(plan.placement, static_cast<int>(stages.size()), plan.chunks)) {
+    const PlanStage& stage = stages[at(group)];
+    const std::size_t number = seen[at(group)]++;
+    of_model.push_back(number == 0 ? &stage : &stage.more_parts[number - 1]);
+  }
+  return of_model;
+}
+
 std::vector<int> PlanDocument::stage_widths() const {
   std::vector<int> of_stages;
   for (const PlanStage& stage : stages) of_stages.push_back(stage.width);
@@ -457,14 +488,35 @@ Json lists_json(const std::vector<std::vector<std::string>>& lists) {
 
 }  // namespace
 
+namespace {
+
+constexpr const char* kPlacedRoundRobin = "round-robin";
+constexpr const char* kPlacedV = "v";
+
+// Its row, and what that leaves open.
+Json schedule_json(const PlanDocument& document) {
+  const Plan& plan = document.plan;
+  Json in_flight = Json::array();
+  for (const PlanStage& stage : document.stages) in_flight.push_back(stage.in_flight);
+  Json json = {{"name", to_string(plan.schedule)}, {"in_flight", in_flight}};
+  if (is_alternating(plan.schedule) || plan.schedule == Schedule::kEager) return json;
+  json["chunks"] = plan.chunks;
+  json["placement"] = plan.placement == Placement::kV ? kPlacedV : kPlacedRoundRobin;
+  json["split_backward"] = plan.split_backward;
+  if (plan.order == nullptr) return json;
+  Json& order = json["order"] = Json::array();
+  for (const GroupOrder& of_group : *plan.order) order.push_back(order_text(of_group));
+  return json;
+}
+
+}  // namespace
+
 std::string to_json_text(const PlanDocument& document) {
-  Json in_flight = Json::array(), parts = Json::array(), groups = Json::array();
-  Json alternatives = Json::array(), limits = Json::array();
-  for (const PlanStage& stage : document.stages) {
-    in_flight.push_back(stage.in_flight);
-    groups.push_back(group_json(stage));
-    parts.push_back(part_json(stage, static_cast<int>(groups.size())));
-  }
+  Json parts = Json::array(), groups = Json::array(), alternatives = Json::array(), limits = Json::array();
+  for (const PlanStage& stage : document.stages) groups.push_back(group_json(stage));
+  const std::vector<int> group_of =
+      group_of_parts(document.plan.placement, static_cast<int>(document.stages.size()), document.plan.chunks);
+  for (const PlanPart* part : document.parts()) parts.push_back(part_json(*part, group_of[parts.size()] + 1));
   for (const PlanAlternative& other : document.alternatives) {
     alternatives.push_back({{"planner", other.planner},
                             {"stages", other.stages},
@@ -503,7 +555,7 @@ std::string to_json_text(const PlanDocument& document) {
                {"gradient_sync", or_null(document.gradient_sync)},
                {"instructions", document.num_instructions},
                {"devices", document.num_devices},
-               {"schedule", {{"name", to_string(document.plan.schedule)}, {"in_flight", in_flight}}},
+               {"schedule", schedule_json(document)},
                {"parts", parts},
                {"groups", groups},
                {"step_ms", document.step_ms},
@@ -744,11 +796,14 @@ void check_stage(const PlanObject& reader, const PlanDocument& document, std::si
     reader.fail("stage " + std::to_string(s + 1) + " contradicts in_flight");
   }
   const bool last = s + 1 == document.stages.size();
-  const int p0 = s == 0 ? 0 : document.plan.cuts[s - 1], d0 = s == 0 ? 0 : document.plan.device_cuts[s - 1];
-  const int p1 = last ? document.num_instructions : document.plan.cuts[s];
+  const int d0 = s == 0 ? 0 : document.plan.device_cuts[s - 1];
   const int d1 = last ? document.num_devices : document.plan.device_cuts[s];
-  if (stage.first_instruction != p0 + 1 || stage.last_instruction != p1 || stage.first_device != d0 + 1 ||
-      stage.devices != d1 - d0) {
+  // Those of several parts for each stage were looked at one by one.
+  const bool several = document.plan.chunks > 1;
+  const int p0 = several || s == 0 ? 0 : document.plan.cuts[s - 1];
+  const int p1 = several || last ? document.num_instructions : document.plan.cuts[s];
+  const bool other_part = !several && (stage.first_instruction != p0 + 1 || stage.last_instruction != p1);
+  if (other_part || stage.first_device != d0 + 1 || stage.devices != d1 - d0) {
     reader.fail("stage " + std::to_string(s + 1) +
                 (document.version >= 3
                      ? ": expected instructions and devices that follow those of the stage in front, and "
@@ -764,8 +819,8 @@ void check_stage(const PlanObject& reader, const PlanDocument& document, std::si
 void check_lists_agree(const PlanObject& reader, const PlanDocument& document, const std::vector<int>& in_flight) {
   const std::size_t stages = document.stages.size();
   if (stages == 0) reader.fail("stages: found none, expected at least one");
-  if (document.plan.cuts.size() != stages - 1 || document.plan.device_cuts.size() != stages - 1 ||
-      in_flight.size() != stages) {
+  if (document.plan.cuts.size() + 1 != stages * at(document.plan.chunks) ||
+      document.plan.device_cuts.size() != stages - 1 || in_flight.size() != stages) {
     reader.fail(document.version >= 3 ? "schedule.in_flight and groups do not agree on the number of stages"
                                       : "cuts, device_cuts, in_flight and stages do not agree on the number of stages");
   }
@@ -781,15 +836,55 @@ void check_lists_agree(const PlanObject& reader, const PlanDocument& document, c
 
 namespace {
 
+// Of a version 3 file: a plan's schedule with all that its row leaves open, but for what stands in the lists of stages.
+std::vector<int> read_schedule_of(const PlanObject& schedule, Plan* plan) {
+  plan->schedule = read_schedule(schedule.text("name"), schedule.where("name"));
+  const std::vector<int> in_flight = schedule.integers("in_flight", 1, kMany);
+  if (is_alternating(plan->schedule) || plan->schedule == Schedule::kEager) return in_flight;
+  const int stages = static_cast<int>(in_flight.size());
+  plan->chunks = schedule.integer_or("chunks", 1, kMostChunks, 1);
+  const std::string placement = schedule.has("placement") ? schedule.text("placement") : kPlacedRoundRobin;
+  if (placement != kPlacedRoundRobin && placement != kPlacedV) {
+    schedule.wrong("placement", schedule.at("placement"), "\"round-robin\" or \"v\"");
+  }
+  plan->placement = placement == kPlacedV ? Placement::kV : Placement::kRoundRobin;
+  if (plan->placement == Placement::kV && plan->chunks != 2) {
+    schedule.wrong("chunks", schedule.at("chunks"), "2, the parts of a group where they lie as a V");
+  }
+  plan->split_backward = schedule.has("split_backward") && schedule.flag("split_backward");
+  const bool zb = plan->schedule == Schedule::kZbH1;
+  if (zb && (plan->chunks != 1 || !plan->split_backward)) {
+    schedule.fail("zb-h1: expected one part for each group, and a backward in two passes");
+  }
+  if (plan->schedule != Schedule::kSearched) return in_flight;
+  WorkOrder order;
+  for (const std::string& text : schedule.texts("order")) {
+    order.emplace_back();
+    std::string wrong;
+    if (!parse_order(text, &order.back(), &wrong)) {
+      schedule.fail("order: found \"" + printable(wrong) + "\" in the list of group " + std::to_string(order.size()) +
+                    ", expected F, B or W with a part and a micro-batch, like F1.1");
+    }
+  }
+  if (order.size() != in_flight.size()) {
+    schedule.fail("order: found " + std::to_string(order.size()) + " lists, expected one for each of the " +
+                  std::to_string(stages) + " groups");
+  }
+  plan->order = std::make_shared<const WorkOrder>(std::move(order));
+  return in_flight;
+}
+
 // Stages with all that lists say of them.
 struct Structure {
-  Schedule schedule = Schedule::k1f1b;
   std::vector<int> in_flight;
 };
 
 Structure read_lists(const PlanObject& reader, const std::string& source, PlanDocument& document) {
   Structure out;
-  out.schedule = read_schedule(reader.text("schedule"), reader.where("schedule"));
+  document.plan.schedule = read_schedule(reader.text("schedule"), reader.where("schedule"));
+  if (!is_alternating(document.plan.schedule)) {
+    reader.wrong("schedule", reader.at("schedule"), "one of " + alternating_names() + " in a file of this version");
+  }
   document.plan.cuts = reader.integers("cuts", 1, document.num_instructions - 1);
   document.plan.device_cuts = reader.integers("device_cuts", 1, document.num_devices - 1);
   out.in_flight = reader.integers("in_flight", 1, kMany);
@@ -801,28 +896,22 @@ Structure read_lists(const PlanObject& reader, const std::string& source, PlanDo
   return out;
 }
 
-// Of version 3: part p on group p, until schedules have several parts for a group.
 Structure read_parts_and_groups(const PlanObject& reader, const std::string& source, PlanDocument& document) {
   Structure out;
-  const PlanObject schedule(reader.at("schedule"), reader.where("schedule"));
-  out.schedule = read_schedule(schedule.text("name"), schedule.where("name"));
-  out.in_flight = schedule.integers("in_flight", 1, kMany);
+  Plan& plan = document.plan;
+  out.in_flight = read_schedule_of(PlanObject(reader.at("schedule"), reader.where("schedule")), &plan);
   const Json &parts = reader.array("parts"), &groups = reader.array("groups");
-  if (parts.size() != groups.size()) {
+  const std::size_t expected = groups.size() * at(plan.chunks);
+  if (parts.size() != expected) {
     reader.fail("parts and groups: found " + std::to_string(parts.size()) + " and " + std::to_string(groups.size()) +
-                    ", expected a part for each group",
-                "this version runs plans of one part for each group");
+                ", expected " + (plan.chunks == 1 ? "a part" : std::to_string(plan.chunks) + " parts") +
+                " for each group");
   }
   int in_front = 0;
   std::set<int> seen;
-  for (std::size_t s = 0; s < parts.size(); ++s) {
-    const std::string number = std::to_string(s + 1);
-    const PlanObject part(parts[s], source + ": part " + number), group(groups[s], source + ": group " + number);
-    if (part.integer("group", 1, kMany) != static_cast<int>(s) + 1) {
-      part.wrong("group", part.at("group"), number + " (this version runs part p on group p)");
-    }
+  for (std::size_t s = 0; s < groups.size(); ++s) {
+    const PlanObject group(groups[s], source + ": group " + std::to_string(s + 1));
     PlanStage stage;
-    read_part(part, document.num_instructions, &stage);
     read_devices(group, in_front, &stage);
     in_front += stage.devices;
     for (const int device : stage.device_numbers) {
@@ -833,10 +922,33 @@ Structure read_parts_and_groups(const PlanObject& reader, const std::string& sou
     read_samples(group, &stage);
     document.stages.push_back(std::move(stage));
   }
+  const std::vector<int> group_of = group_of_parts(plan.placement, static_cast<int>(groups.size()), plan.chunks);
+  std::vector<bool> begun(groups.size(), false);
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    const PlanObject part(parts[p], source + ": part " + std::to_string(p + 1));
+    const int group = group_of[p];
+    if (part.integer("group", 1, kMany) != group + 1) {
+      part.wrong("group", part.at("group"), std::to_string(group + 1) + ", where the schedule puts it");
+    }
+    PlanPart read;
+    read_part(part, document.num_instructions, &read);
+    const int follows = plan.cuts.empty() ? 1 : plan.cuts.back() + 1;
+    if (plan.chunks > 1 && (read.first_instruction != follows || read.last_instruction < follows ||
+                            (p + 1 == parts.size()) != (read.last_instruction == document.num_instructions))) {
+      part.fail("expected instructions that follow those of the part in front, and the last part to end with the last");
+    }
+    if (p + 1 < parts.size()) plan.cuts.push_back(read.last_instruction);
+    PlanStage& stage = document.stages[at(group)];
+    if (begun[at(group)]) {
+      stage.more_parts.push_back(std::move(read));
+    } else {
+      static_cast<PlanPart&>(stage) = std::move(read);
+    }
+    begun[at(group)] = true;
+  }
   for (std::size_t s = 0; s + 1 < document.stages.size(); ++s) {
     const PlanStage& stage = document.stages[s];
-    document.plan.cuts.push_back(stage.last_instruction);
-    document.plan.device_cuts.push_back(stage.first_device + stage.devices - 1);
+    plan.device_cuts.push_back(stage.first_device + stage.devices - 1);
   }
   return out;
 }
@@ -851,7 +963,6 @@ PlanDocument parse_plan(std::string_view json_text, const std::string& source) {
   read_question(reader, document);
   const Structure structure =
       document.version >= 3 ? read_parts_and_groups(reader, source, document) : read_lists(reader, source, document);
-  document.plan.schedule = structure.schedule;
   document.step_ms = reader.number("step_ms");
   document.simulated_step_ms = reader.number("simulated_step_ms");
   read_bounds(reader, document);

@@ -26,15 +26,25 @@ struct LoopTurns {
   std::int64_t first = 0, last = 0, all = 0;
 };
 
-// One stage as people and scripts read it: in the file a part of the model, and the group of devices that runs it.
-// Instructions and devices are numbered from 1.
-struct PlanStage {
+// One part of the model, on one group of devices. Instructions are numbered from 1.
+struct PlanPart {
   int first_instruction = 0, last_instruction = 0;
   std::string first_name, last_name;    // HLO names of these instructions; empty when the profile has none
   std::vector<LoopTurns> loop_turns;    // empty: it runs none, or the profile has no names
-  std::string first_layer, last_layer;  // first and last layer that the stage computes; empty when unknown
-  int first_device = 0, devices = 0;    // in the order of the plan's own devices
-  std::vector<int> device_numbers;      // what those are called in the cluster; of version 3
+  std::string first_layer, last_layer;  // first and last layer that it computes; empty when unknown
+  double transfer_ms = 0;               // one way to the next part; 0 for the last
+  double weight_bytes = 0;              // its trainable variables
+  // What it begins and ends with: a layer where that is known, else an instruction; empty: neither is.
+  const std::string& first() const { return first_layer.empty() ? first_name : first_layer; }
+  const std::string& last() const { return last_layer.empty() ? last_name : last_layer; }
+};
+
+// One stage as people and scripts read it: a group of devices with its part of the model, the first of them where the
+// schedule gives it several. Devices are numbered from 1.
+struct PlanStage : PlanPart {
+  std::vector<PlanPart> more_parts;
+  int first_device = 0, devices = 0;  // in the order of the plan's own devices
+  std::vector<int> device_numbers;    // what those are called in the cluster; of version 3
   // From version 2 on. replicas * width = devices; a replica computes `samples` of every micro-batch.
   int replicas = 0, width = 1;
   double samples = 0;
@@ -45,15 +55,10 @@ struct PlanStage {
   double optimizer_ms = 0;                 // once per step, behind that
   MemoryParts memory;                      // on each of its devices
   double compute_ms = 0;                   // forward + backward of one micro-batch
-  double transfer_ms = 0;                  // one way to the next stage; 0 for the last
   double allreduce_ms = 0;                 // the sum of `sync`
-  double weight_bytes = 0;                 // trainable variables of the stage
   double memory_bytes = 0;                 // on each of its devices
   double capacity_bytes = 0;               // of its smallest device, without the reserve
   int in_flight = 0;                       // K_s
-  // What it begins and ends with: a layer where that is known, else an instruction; empty: neither is.
-  const std::string& first() const { return first_layer.empty() ? first_name : first_layer; }
-  const std::string& last() const { return last_layer.empty() ? last_name : last_layer; }
 };
 
 struct PlanAlternative {
@@ -146,8 +151,8 @@ struct PlanCorner {
   PlanUtilization utilization;
   std::string why;       // what limits it
   std::string left_out;  // why it is not the plan: it is shorter, or no plan has its schedule yet
-  // Of schedules of even groups: the instructions behind which the model is cut into parts, part p for group
-  // p mod stages.
+  // Of schedules with several parts for each group, and of stages of different widths: the instructions behind which
+  // the model is cut into parts, part p for group p mod stages.
   std::vector<int> chunk_cuts;
   std::vector<int> stage_devices, stage_widths;  // [S] of stages of different widths, `width` is the largest
 };
@@ -239,8 +244,9 @@ struct PlanDocument {
   std::vector<std::string>
       estimates;  // how far the numbers under the plan are expected to be off (plan/planners/believable.h)
   std::vector<std::string> warnings;
-  std::vector<int> stage_widths() const;  // [S]
-  bool mixed_widths() const;              // they differ
+  std::vector<const PlanPart*> parts() const;  // of the model, in its order
+  std::vector<int> stage_widths() const;       // [S]
+  bool mixed_widths() const;                   // they differ
   // What the plan was made from: version, git, model_sha256, options, ... as text.
   std::map<std::string, std::string> provenance;
 };

@@ -8,6 +8,7 @@
 #include "common/base/numbers.h"
 #include "common/pipeline/baselines.h"
 #include "common/pipeline/placed_plan.h"
+#include "common/pipeline/placed_work.h"
 #include "common/pipeline/schedule.h"
 
 namespace automap::pipeline {
@@ -194,6 +195,7 @@ double quick_warmup(const Problem& problem, const Plan& plan, PipelineTimes& tim
 }
 
 std::vector<int> chosen_warmup(const PlacedPlan& placed, Work* work) {
+  if (placed.plan.schedule == Schedule::kEager) return most_in_flight(placed);
   if (placed.plan.schedule != Schedule::kAdaptive) return {};
   PlacedPlan without = placed;
   without.plan.warmup.clear();
@@ -204,14 +206,15 @@ std::vector<int> chosen_warmup(const PlacedPlan& placed, Work* work) {
   warmup.trim([&](std::size_t s, int k) {
     const PlacedStage& stage = placed.stages[s];
     const double capacity = stage.group().capacity_bytes;
-    return stage.problem->memory_bytes(stage.p0, stage.p1, stage.group(), k, stage.variant) /
+    return stage.problem->memory_bytes(stage.part().p0, stage.part().p1, stage.group(), k, stage.variant) /
            (std::isfinite(capacity) ? capacity : 1);
   });
   return times.in_flight;
 }
 
 void choose_warmup(const Problem& problem, Plan& plan, Work* work) {
-  if (plan.schedule == Schedule::kAdaptive) plan.warmup = chosen_warmup(place(problem, plan), work);
+  if (plan.schedule == Schedule::kAdaptive || plan.schedule == Schedule::kEager)
+    plan.warmup = chosen_warmup(place(problem, plan), work);
 }
 
 }  // namespace automap::pipeline

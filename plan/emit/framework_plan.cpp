@@ -143,6 +143,7 @@ Inexpressible framework_plan(const planners::Framework& framework, const PlanDoc
   plan.sequence_parallel = plan.width > 1 && facts.sequence_parallel;
   plan.overlap = document.gradient_sync == "overlap";
   plan.schedule = document.plan.schedule;
+  plan.chunks = document.plan.chunks;
   plan.micro_batches = document.micro_batches;
   if (document.micro_batch_samples == 0) {
     return {"a plan whose file does not say the samples of a micro-batch", "plan it again"};
@@ -176,12 +177,14 @@ Inexpressible framework_plan(const planners::Framework& framework, const PlanDoc
     return text.substr(from, text.find(',', from) - from);
   };
   const std::string plans = std::string("--for ") + framework.name + " plans what it can run";
-  if (value("schedule") == "zb-h1") return {"zero bubbles as ZB-H1 has them", plans};
+  if (!value("schedule").empty() && value("schedule") != to_string(pipeline::Schedule::kInterleaved)) {
+    return {"the schedule " + value("schedule"), plans};
+  }
   plan.stages = corner.stages;
   plan.width = corner.width;
   plan.replicas = corner.devices / (corner.stages * corner.width);
   plan.chunks = static_cast<int>(corner.chunk_cuts.size() + 1) / corner.stages;
-  if (plan.chunks > 1 && !framework.chunks) return {"interleaved 1F1B", plans};
+  if (plan.chunks > 1 && !has_schedule(framework, pipeline::Schedule::kInterleaved)) return {"interleaved 1F1B", plans};
   const int zero = value("zero").empty() ? 0 : value("zero")[0] - '0';
   const std::vector<int>& levels = zero_levels(framework, plan.stages, plan.width);
   if (plan.replicas > 1 && std::find(levels.begin(), levels.end(), zero) == levels.end()) {

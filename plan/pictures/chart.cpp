@@ -6,7 +6,8 @@ namespace {
 // Told apart in grey, too: forwards are lighter than backwards.
 constexpr ChartClass kClasses[kChartClasses] = {
     {"f", "forward", "#74b3e8", "#5b9bd5"},
-    {"b", "backward, with the gradients of weights", "#2b6cb0", "#2f6fb3"},
+    {"b", "backward", "#2b6cb0", "#2f6fb3"},
+    {"w", "gradients of weights, a pass of their own", "#3d4f8f", "#4a5fa8"},
     {"t", "transfer", "#d9822b", "#e09a4a"},
     {"g", "gradients summed (a bucket)", "#8a4fbf", "#a678d8"},
     {"x", "shared gradients exchanged", "#c2477f", "#d96a9c"},

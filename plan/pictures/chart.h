@@ -23,7 +23,7 @@ struct ChartClass {
   const char* dark;
 };
 // In the order of the numbers that the page's data has.
-constexpr int kChartClasses = 7;
+constexpr int kChartClasses = 8;
 const ChartClass& chart_class(int number);
 int class_of(const Run& run);
 

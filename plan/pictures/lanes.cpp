@@ -13,12 +13,15 @@ std::vector<Lane> lanes_of(const Timeline& timeline) {
   for (std::size_t g = 0; g < timeline.groups.size(); ++g) {
     const pipeline::TimelineGroup& group = timeline.groups[g];
     const std::string number = std::to_string(g + 1);
+    const bool last = g + 1 == timeline.groups.size();
+    const std::string next = std::to_string(last ? 1 : g + 2),
+                      previous = std::to_string(g == 0 ? timeline.groups.size() : g);
     const auto add = [&](LaneKind kind, const std::vector<TimelineEvent>& events, const std::string& name) {
       if (!events.empty()) lanes.push_back({kind, static_cast<int>(g), &events, name});
     };
     add(LaneKind::kCompute, group.compute, "group " + number);
-    add(LaneKind::kToNext, group.to_next, "link " + number + " to " + std::to_string(g + 2));
-    add(LaneKind::kToPrevious, group.to_previous, "link " + number + " to " + std::to_string(g));
+    add(LaneKind::kToNext, group.to_next, "link " + number + " to " + next);
+    add(LaneKind::kToPrevious, group.to_previous, "link " + number + " to " + previous);
     add(LaneKind::kGradients, group.gradients, "gradients of " + number);
   }
   return lanes;

@@ -142,7 +142,7 @@ for (const box of document.querySelectorAll(".picture.zooms")) {
         paint.fillStyle = colour[kind];
         paint.fillRect(a, lane.y, Math.max(0.4, b - a - Math.min(0.6, 0.15 * (b - a))), lane.h);
         drawn = b;
-        if (!lane.name && number && kind != 6) {
+        if (!lane.name && number && kind != 7) {
           const font = Math.min(size.font, lane.h - 2), words = "" + number;
           if (font >= 7 && b - a > 0.62 * font * words.length + 3) {
             paint.font = font + "px system-ui,sans-serif";
@@ -205,7 +205,7 @@ for (const box of document.querySelectorAll(".picture.zooms")) {
     if (lane) {
       const i = first(lane.to, t), kind = lane.code[i] & 7, number = lane.code[i] >> 3;
       const what = i < lane.code.length && lane.from[i] <= t
-        ? (kind == 6 ? "several operations, merged" : data.kinds[kind] + (number ? " " + number : "")) +
+        ? (kind == 7 ? "several operations, merged" : data.kinds[kind] + (number ? " " + number : "")) +
           ", " + time(lane.from[i]) + " to " + time(lane.to[i]) : "waiting";
       said.textContent = (lane.name || "group " + (lane.g + 1)) + ": " + what;
     }

@@ -72,7 +72,7 @@ void put_in_place(const Question& question, Candidate own, Answer* out) {
 
 // What makes a candidate of one width the plan, if it is as asked and shorter.
 bool take(const Question& question, Candidate& one, Answer* out) {
-  if (!one.found() || !one.of_one_width() || one.even || !shorter(one, out->one_width, out->notes)) return false;
+  if (!one.found() || !one.of_one_width() || one.ordered() || !shorter(one, out->one_width, out->notes)) return false;
   std::optional<Candidate> own = as_asked(question, one, &one.left_out);
   if (!own || !expresses(*question.framework, *own, question.profile())) return false;
   put_in_place(question, std::move(*own), out);
@@ -82,7 +82,8 @@ bool take(const Question& question, Candidate& one, Answer* out) {
 // A plan that was asked for may be shorter than what the look at its width found; the plan's own row is the plan.
 void note_widths(const Question& question, const Candidate& one, Answer* out) {
   const Candidate& plan = out->one_width;
-  const bool judged = one.found() && one.of_one_width() && !one.even && out->notes.objective == Objective::kSimulated;
+  const bool judged =
+      one.found() && one.of_one_width() && !one.ordered() && out->notes.objective == Objective::kSimulated;
   for (WidthAlternative& of : out->widths) {
     if (of.width == plan.size.width) {
       of = {of.width, plan.num_stages(), plan.step_ms, plan.simulated_step_ms};
@@ -117,6 +118,24 @@ void prefer_lean(const Question& question, Answer* out) {
   }
 }
 
+// Whether it is the best so far of the schedules that alone are asked for.
+bool only_ordered(const Question& question, const Candidate& one, const Answer& out) {
+  return question.beside.only_those && out.notes.objective == Objective::kSimulated &&
+         (!out.ordered || one.simulated_step_ms < out.ordered->simulated_step_ms);
+}
+
+[[noreturn]] void refuse_without_ordered(const Question& question, const Answer& out) {
+  const std::string name = to_string(question.beside.schedules.front());
+  std::string why;
+  for (const Candidate& one : out.kinds) {
+    if (!one.found() && !one.why.empty()) why = one.why;
+  }
+  throw Error(
+      ErrorKind::kInfeasible, "no plan of the schedule " + name + " was found" + (why.empty() ? "" : ": " + why),
+      "it is looked for at the split of the batch and the width of the best other plan; --stages, --micro-batch "
+      "or another --schedule may help");
+}
+
 // What the question's framework cannot run is no plan of any kind.
 std::optional<Candidate> find(const KindRow& row, const KindTurn& turn) {
   const Question& question = turn.question;
@@ -139,6 +158,7 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
   bool other_profile = false;
   Answer out = answer_of(search_within_memory(question, other, &other_profile));
   out.other_profile = other_profile;
+  out.only_ordered = question.beside.only_those;
   if (!out.one_width.found() || kinds.empty() || question.request.stopped()) return out;
   const auto start = std::chrono::steady_clock::now();
   const double searched_ms = out.notes.planning_ms;
@@ -154,12 +174,16 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
   for (const KindRow& row : kinds) {
     if (!row.asked(question)) continue;
     if (out_of_time()) break;
-    std::optional<Candidate> one = find(row, {rest, out.one_width, out.bounds});
+    std::optional<Candidate> one = find(row, {rest, out.one_width, out.bounds, out.kinds});
     if (!one) continue;
-    if (row.no_plan_yet != nullptr && one->found()) one->left_out = row.no_plan_yet;
+    if (one->ordered() && (shorter(*one, out.plan(), out.notes) || only_ordered(question, *one, out))) {
+      out.ordered = *one;
+      out.notes.found_ms = spent_ms();
+      out.notes.proven_ms = 0;
+    }
     if (take(question, *one, &out)) out.notes.found_ms = spent_ms();
     note_widths(question, *one, &out);
-    if (one->mixed && shorter(*one, out.one_width, out.notes)) {
+    if (one->mixed && shorter(*one, out.one_width, out.notes) && !question.beside.only_those) {
       out.mixed = *one;
       out.notes.found_ms = spent_ms();
       out.notes.proven_ms = 0;
@@ -167,17 +191,24 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
     out.kinds.push_back(std::move(*one));
     any_widths = any_widths || row.any_widths;
   }
-  if (!out_of_time()) prefer_lean(rest, &out);
+  if (!out_of_time() && !question.beside.only_those) prefer_lean(rest, &out);
   // What became longer than the plan meanwhile needs no reason.
   for (Candidate& one : out.kinds) {
-    if (!one.even && one.simulated_step_ms >= out.plan().simulated_step_ms) one.left_out.clear();
+    if (one.simulated_step_ms >= out.plan().simulated_step_ms) one.left_out.clear();
+  }
+  if (question.beside.only_those && !out.ordered) refuse_without_ordered(question, out);
+  if (out.ordered) {
+    out.any_order.value_ms = out.any_order.simulated_ms = pipeline::least_work_bound_ms(
+        question.profile(), question.cluster, question.options.replicas, out.ordered->size.batch());
+    out.any_order.method = pipeline::kBalanceOfWork;
+    out.any_order.hold(out.ordered->step_ms, out.ordered->simulated_step_ms);
   }
   if (any_widths && question.request.lower_bound && !out_of_time()) {
     const pipeline::LowerBound any = any_width_bound(rest, out.one_width, out.bounds);
     out.any_widths = {any.ms, any.ms, any.method, out.bounds.considered, out.bounds.all_devices};
   }
   const bool searched_all = question.request.planner == PlannerKind::kAuto && question.request.lower_bound;
-  if (searched_all && !out.mixed && !out.notes.cut_by_time && !out_of_time()) {
+  if (searched_all && &out.plan() == &out.one_width && !out.notes.cut_by_time && !out_of_time()) {
     out.relaxed = relaxed_rules(rest, out.one_width);
   }
   out.notes.planning_ms = spent_ms();
@@ -190,10 +221,10 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
 LayerResult split_at_layers(const Question& question, const Answer& found) {
   const PlanRequest& request = question.request;
   const Candidate& one = found.one_width;
-  if (question.framework->cuts != FrameworkCuts::kInstructions) {
-    // Others are none of the framework's.
+  // Others are none of the framework's; and of ordered schedules only the plan's own cuts are told.
+  if (question.framework->cuts != FrameworkCuts::kInstructions || found.plan().ordered()) {
     LayerResult same;
-    same.split = as_layer_split(one.placed, question.profile());
+    same.split = as_layer_split(found.plan().placed, question.profile());
     return same;
   }
   LayerOptions layers;

@@ -19,9 +19,17 @@ namespace automap::planners {
 struct Answer {
   Candidate one_width;             // the best whose stages are of one width; none: notes.infeasible says why
   std::optional<Candidate> mixed;  // shorter, and its stages are of different widths
-  const Candidate& plan() const { return mixed ? *mixed : one_width; }
+  // Shorter, or all that is asked for, and its schedule is ordered.
+  std::optional<Candidate> ordered;
+  bool ordered_is_plan() const {
+    return ordered && (only_ordered || ordered->simulated_step_ms < one_or_mixed().simulated_step_ms);
+  }
+  const Candidate& one_or_mixed() const { return mixed ? *mixed : one_width; }
+  const Candidate& plan() const { return ordered_is_plan() ? *ordered : one_or_mixed(); }
+  bool only_ordered = false;     // Question::beside.only_those
   Bounds bounds;                 // of plans whose stages are of one width
   Bounds any_widths;             // of plans of stages of any widths; 0: not asked, or not known
+  Bounds any_order;              // of plans of any schedule, where one of an ordered one was found
   std::vector<Candidate> kinds;  // the best of every row that was asked, the shortest first; the plan is not repeated
   SearchNotes notes;
   std::vector<WidthAlternative> widths;  // where the profile knows several

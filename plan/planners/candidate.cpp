@@ -11,7 +11,6 @@
 namespace automap::planners {
 namespace {
 
-using pipeline::EvenPlan;
 using pipeline::MixedPlan;
 using pipeline::MixedProblem;
 using pipeline::PlacedStage;
@@ -26,7 +25,7 @@ void keep_fullest(double bytes, double capacity_bytes, Candidate* one) {
 
 // All devices of a problem, as if one stage had them.
 PlacedStage all_of(const Problem& problem) {
-  return {&problem, 0, 0, 0, problem.num_devices(), 0, {}};
+  return {&problem, {{0, 0}}, 0, problem.num_devices(), 0};
 }
 
 StepSize split_of(const Problem& problem) {
@@ -52,31 +51,18 @@ void count(Candidate* one) {
   if (!limits.empty()) one->why = limits.front().text;
 }
 
-// How much of the step the groups compute.
-std::string even_work_text(const Candidate& one) {
-  const EvenPlan& plan = *one.even;
-  const int micro_batches = one.problem->micro_batches();
-  double most_ms = 0, all_ms = 0;
-  const pipeline::EvenTimes times = even_times(*one.problem, plan);
-  for (int g = 0; g < plan.groups; ++g) {
-    double work = 0;
-    for (int part = g; part < plan.parts(); part += plan.groups) {
-      work += times.forward_ms[at(part)] + times.backward_ms[at(part)] +
-              (times.weights_ms.empty() ? 0 : times.weights_ms[at(part)]);
-    }
-    most_ms = std::max(most_ms, work * micro_batches);
-    all_ms += work * micro_batches / plan.groups;
-  }
-  return "the busiest group computes " + format_percent(most_ms / one.simulated_step_ms) +
-         " of the step, the mean one " + format_percent(all_ms / one.simulated_step_ms);
-}
-
+// As frameworks name the shape of stages that are alike; empty: they are not.
 std::string even_layout(const Candidate& one) {
-  const EvenPlan& plan = *one.even;
-  const pipeline::StageVariant& variant = one.problem->variant(plan.variant);
-  return "dp=" + std::to_string(one.problem->num_devices() / plan.groups) + ",pp=" + std::to_string(plan.groups) +
-         (one.size.width > 1 ? ",tp=" + std::to_string(one.size.width) : "") +
-         (plan.zero_bubble ? ",schedule=zb-h1" : ",chunks=" + std::to_string(plan.chunks)) +
+  const Plan& plan = one.placed.plan;
+  const PlacedStage& first = one.placed.stages.front();
+  const int replicas = first.d1 - first.d0, stages = one.num_stages();
+  const pipeline::StageVariant& variant = first.problem->variant(first.variant);
+  for (const PlacedStage& stage : one.placed.stages) {
+    if (stage.d1 - stage.d0 != replicas || !(stage.problem->variant(stage.variant) == variant)) return "";
+  }
+  return "dp=" + std::to_string(replicas) + ",pp=" + std::to_string(stages) +
+         (first.width() > 1 ? ",tp=" + std::to_string(first.width()) : "") + ",schedule=" + to_string(plan.schedule) +
+         (plan.chunks > 1 ? ",chunks=" + std::to_string(plan.chunks) : "") +
          (variant.zero > 0 ? ",zero=" + std::to_string(variant.zero) : "") +
          (variant.recompute ? ",recompute=layer" : "");
 }
@@ -94,16 +80,8 @@ std::string stages_text(const pipeline::PlacedPlan& placed) {
 
 }  // namespace
 
-int Candidate::num_devices() const {
-  return even ? problem->num_devices() * size.width : placed.num_devices();
-}
-
-std::vector<int> Candidate::devices() const {
-  return even ? all_of(*problem).device_numbers() : placed.device_numbers();
-}
-
 int Candidate::width() const {
-  int widest = even ? size.width : 1;
+  int widest = 1;
   for (const PlacedStage& stage : placed.stages) widest = std::max(widest, stage.width());
   return widest;
 }
@@ -130,6 +108,7 @@ Candidate candidate_of(const std::string& kind, std::shared_ptr<const Problem> p
   one.placed = place(*one.problem, one.plan);
   one.size = split_of(*one.problem);
   count(&one);
+  if (one.ordered()) one.layout = even_layout(one);
   return one;
 }
 
@@ -158,24 +137,6 @@ Candidate candidate_of(const std::string& kind, std::shared_ptr<const MixedProbl
   return one;
 }
 
-Candidate candidate_of(const std::string& kind, std::shared_ptr<const Problem> problem, const EvenPlan& plan) {
-  Candidate one;
-  one.kind = one.found_by = kind;
-  one.problem = std::move(problem);
-  one.even = plan;
-  one.size = split_of(*one.problem);
-  const pipeline::EvenTimes times = even_times(*one.problem, plan);
-  one.step_ms = one.simulated_step_ms = simulate_even_ms(times, one.problem->micro_batches());
-  const int each = one.problem->num_devices() / plan.groups;
-  for (int g = 0; g < plan.groups; ++g) {
-    keep_fullest(even_memory_bytes(*one.problem, plan, g), one.problem->group(g * each, (g + 1) * each).capacity_bytes,
-                 &one);
-  }
-  one.layout = even_layout(one);
-  one.why = even_work_text(one);
-  return one;
-}
-
 Bounds bounds_of(const StepPlan& found) {
   Bounds bounds;
   bounds.value_ms = found.result.lower_bound_ms;
@@ -193,7 +154,7 @@ std::optional<Candidate> as_asked(const Question& question, const Candidate& one
     if (why_not != nullptr) *why_not = why;
     return std::nullopt;
   };
-  if (!one.found() || !one.of_one_width() || one.even) return no("it is no plan of stages of one width");
+  if (!one.found() || !one.of_one_width()) return no("it is no plan of stages of one width");
   if (step.micro_batch != 0 || step.micro_batches != 0) return no("the split of the batch is given");
   const int stages = one.num_stages();
   const PlacedStage& first = one.placed.stages.front();

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "common/pipeline/even_schedule.h"
 #include "common/pipeline/mixed_widths.h"
 #include "common/pipeline/placed_plan.h"
 #include "common/pipeline/plan.h"
@@ -24,25 +23,23 @@ struct Candidate {
   // What the plan stands on: of one width the problem of its replicas; else those of every width.
   std::shared_ptr<const pipeline::Problem> problem;
   std::shared_ptr<const pipeline::MixedProblem> mixed;
-  // The stages, on these. None: there is no plan, or its schedule has several parts for a group (`even`).
-  pipeline::PlacedPlan placed;
-  pipeline::Plan plan;  // of one width: on `problem`, device_cuts count replicas
-  // Of a schedule of even groups, on `problem`: simulated alone, and no plan yet.
-  std::optional<pipeline::EvenPlan> even;
-  std::string layout;  // as frameworks name it, "dp=2,pp=3", where it is one
-  double step_ms = 0;  // V; of even groups, which have none, the simulated step
+  pipeline::PlacedPlan placed;  // the stages, on these; none: there is no plan
+  pipeline::Plan plan;          // of one width: on `problem`, device_cuts count replicas
+  std::string layout;           // as frameworks name it, "dp=2,pp=3", where it is one
+  double step_ms = 0;           // V; of an ordered schedule, which has none, the simulated step
   double simulated_step_ms = 0;
   double memory_bytes = 0, capacity_bytes = 0;  // of the device with the least room to spare, by share
   std::string why;                              // what limits it; without a plan: why there is none
-  std::string left_out;  // why it is not the plan: it is shorter, or no plan has its schedule yet
+  std::string left_out;                         // why it is not the plan though it is shorter
 
-  bool found() const { return !placed.stages.empty() || even.has_value(); }
+  bool found() const { return !placed.stages.empty(); }
   bool of_one_width() const { return mixed == nullptr; }
-  int num_stages() const { return even ? even->groups : placed.num_stages(); }
-  int num_devices() const;                 // single ones
-  std::vector<int> devices() const;        // which of the cluster, 0-based, in the order of its stages
-  int width() const;                       // of the widest stage's replicas
-  pipeline::MixedPlan mixed_plan() const;  // of stages of any widths, on `mixed`
+  bool ordered() const { return found() && !is_alternating(placed.plan.schedule); }
+  int num_stages() const { return placed.num_stages(); }
+  int num_devices() const { return placed.num_devices(); }              // single ones
+  std::vector<int> devices() const { return placed.device_numbers(); }  // of the cluster, 0-based, by stage
+  int width() const;                                                    // of the widest stage's replicas
+  pipeline::MixedPlan mixed_plan() const;                               // of stages of any widths, on `mixed`
 };
 
 // None of this kind.
@@ -53,8 +50,6 @@ Candidate candidate_of(const std::string& kind, std::shared_ptr<const pipeline::
 Candidate candidate_of(const std::string& kind, StepPlan found);
 Candidate candidate_of(const std::string& kind, std::shared_ptr<const pipeline::MixedProblem> problem,
                        const pipeline::MixedPlan& plan);
-Candidate candidate_of(const std::string& kind, std::shared_ptr<const pipeline::Problem> problem,
-                       const pipeline::EvenPlan& plan);
 
 // Bounds of a search, with what they are about.
 Bounds bounds_of(const StepPlan& found);

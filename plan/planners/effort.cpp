@@ -8,6 +8,7 @@ PlanEffort plan_effort(Effort effort) {
   normal.local_search_evaluations = 6000;
   normal.polish_evaluations = 4000;
   normal.explore_evaluations = 20000;
+  normal.order_tries = 40;
   normal.layer_units = 1'000'000'000;
   PlanEffort other = normal;
   switch (effort) {
@@ -17,6 +18,7 @@ PlanEffort plan_effort(Effort effort) {
       other.local_search_evaluations /= 8;
       other.polish_evaluations /= 4;
       other.explore_evaluations /= 8;
+      other.order_tries /= 4;
       other.layer_units /= 8;
       break;
     case Effort::kThorough:
@@ -24,6 +26,7 @@ PlanEffort plan_effort(Effort effort) {
       other.local_search_evaluations *= 10;
       other.polish_evaluations *= 4;
       other.explore_evaluations *= 10;
+      other.order_tries *= 5;
       other.layer_units *= 10;
       break;
   }

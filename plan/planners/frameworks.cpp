@@ -1,6 +1,7 @@
 #include "plan/planners/frameworks.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "common/base/error.h"
 #include "common/base/join.h"
@@ -26,9 +27,7 @@ std::vector<Framework> make_rows() {
       {"any",
        "everything that AutoMap plans",
        pipeline::all_schedules(),
-       // chunks, zero bubble, mesh
-       true,
-       true,
+       // mesh
        false,
        // ZeRO alone, of wide replicas, of several stages
        {0, 1, 2, 3},
@@ -49,8 +48,6 @@ std::vector<Framework> make_rows() {
       {"jax",
        "JAX 0.4 and later: jit, shard_map",
        {Schedule::kGpipe},
-       false,
-       false,
        true,
        {0, 1, 3},
        {0, 1, 3},
@@ -69,8 +66,6 @@ std::vector<Framework> make_rows() {
       {"maxtext",
        "MaxText 0.2",
        {Schedule::kGpipe},
-       false,
-       false,
        true,
        {0, 3},
        {0, 3},
@@ -93,9 +88,7 @@ std::vector<Framework> make_rows() {
       // - recomputation: checkpoint_wrapper of the modules of one's own stage.
       {"torch",
        "PyTorch 2.6 and later: torch.distributed",
-       {Schedule::k1f1b, Schedule::kGpipe},
-       true,
-       false,
+       {Schedule::k1f1b, Schedule::kGpipe, Schedule::kInterleaved},
        true,
        {0, 1, 2, 3},
        {0, 2, 3},
@@ -114,9 +107,7 @@ std::vector<Framework> make_rows() {
       // - recomputation: activation_checkpoint.mode, of the whole model.
       {"torchtitan",
        "torchtitan of 2025",
-       {Schedule::k1f1b, Schedule::kGpipe},
-       true,
-       false,
+       {Schedule::k1f1b, Schedule::kGpipe, Schedule::kInterleaved},
        true,
        {0, 2, 3},
        {2, 3},
@@ -139,9 +130,7 @@ std::vector<Framework> make_rows() {
       //   stages.
       {"megatron",
        "Megatron-LM, core 0.13 and later",
-       {Schedule::k1f1b},
-       true,
-       false,
+       {Schedule::k1f1b, Schedule::kInterleaved},
        true,
        {0, 1, 2, 3},
        {0, 1, 2, 3},
@@ -163,8 +152,6 @@ std::vector<Framework> make_rows() {
       {"deepspeed",
        "DeepSpeed 0.16 and later",
        {Schedule::k1f1b},
-       false,
-       false,
        true,
        {0, 1, 2, 3},
        {0, 1, 2},
@@ -180,11 +167,11 @@ bool contains(const std::vector<int>& values, int value) {
   return std::find(values.begin(), values.end(), value) != values.end();
 }
 
+}  // namespace
+
 bool has_schedule(const Framework& framework, Schedule schedule) {
   return std::find(framework.schedules.begin(), framework.schedules.end(), schedule) != framework.schedules.end();
 }
-
-}  // namespace
 
 std::string equal_layers_inexpressible(const std::vector<int>& counts) {
   const bool equal = std::all_of(counts.begin(), counts.end(), [&](int count) { return count == counts.front(); });
@@ -260,18 +247,6 @@ std::string shape_inexpressible(const Framework& framework, Schedule schedule, c
     if (why.empty() && other && !framework.recompute_by_stage) why = "recomputation in some of the stages";
   }
   return why;
-}
-
-std::string even_inexpressible(const Framework& framework, const Candidate& one, const Profile& profile) {
-  const pipeline::EvenPlan& plan = *one.even;
-  if (plan.zero_bubble && !framework.zero_bubble) return "zero bubbles as ZB-H1 has them";
-  if (plan.chunks > 1 && !framework.chunks) return "interleaved 1F1B";
-  const int zero = one.problem->variant(plan.variant).zero;
-  if (one.problem->num_devices() > plan.groups) {
-    std::string why = zero_inexpressible(framework, plan.groups, one.size.width, zero);
-    if (!why.empty()) return why;
-  }
-  return cuts_inexpressible(framework, plan.cuts, profile);
 }
 
 std::string levels_text(const std::vector<int>& levels) {
@@ -358,7 +333,7 @@ std::string inexpressible(const Framework& framework, const pipeline::PlanDocume
 }
 
 std::string inexpressible(const Framework& framework, const Candidate& one, const Profile& profile) {
-  return one.even ? even_inexpressible(framework, one, profile) : inexpressible(framework, one.placed, profile);
+  return inexpressible(framework, one.placed, profile);
 }
 
 void apply_framework(Question& question) {
@@ -371,7 +346,8 @@ void apply_framework(Question& question) {
     if (of_one_stage || has_schedule(framework, schedule)) schedules.push_back(schedule);
   }
   if (schedules.empty()) {
-    schedules = framework.schedules;
+    std::copy_if(framework.schedules.begin(), framework.schedules.end(), std::back_inserter(schedules),
+                 pipeline::is_alternating);
     // Gradients added up; first, so that it is what one stage has where several schedules make no difference.
     if (!has_schedule(framework, Schedule::k1f1b)) schedules.insert(schedules.begin(), Schedule::k1f1b);
   }
@@ -381,8 +357,10 @@ void apply_framework(Question& question) {
     question.step.equal_replicas = !question.step.lone_replicas;
     question.beside.mixed_widths = false;
   }
-  if (!framework.chunks) question.beside.chunks.clear();
-  question.beside.zero_bubble = question.beside.zero_bubble && framework.zero_bubble;
+  std::vector<Schedule>& ordered = question.beside.schedules;
+  ordered.erase(std::remove_if(ordered.begin(), ordered.end(),
+                               [&](Schedule schedule) { return !has_schedule(framework, schedule); }),
+                ordered.end());
   // With one replica for each stage there is nothing to shard, so that the first always stands for no ZeRO.
   std::vector<pipeline::StageVariant> variants;
   for (const pipeline::StageVariant& variant : question.options.variants) {

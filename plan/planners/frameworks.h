@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "common/pipeline/even_schedule.h"
 #include "common/pipeline/placed_plan.h"
 #include "common/pipeline/plan.h"
 #include "common/pipeline/plan_json.h"
@@ -32,7 +31,6 @@ struct Framework {
   const char* what;  // the version that the row speaks of
   // Of plans of several stages; one stage adds up gradients, one micro-batch after the other, everywhere.
   std::vector<pipeline::Schedule> schedules;
-  bool chunks, zero_bubble;  // schedules of even groups (common/pipeline/even_schedule.h)
   // One mesh of devices: all stages have as many replicas, of one width and one ZeRO level.
   bool mesh;
   // ZeRO levels where replicas of one device make one stage, where those of several devices do, and of several stages.
@@ -51,6 +49,7 @@ const Framework& any_framework();
 const Framework& find_framework(const std::string& name);
 // Whether it leaves out anything that AutoMap plans.
 bool limits_plans(const Framework& framework);
+bool has_schedule(const Framework& framework, pipeline::Schedule schedule);
 // The levels for replicas of so many devices in so many stages.
 const std::vector<int>& zero_levels(const Framework& framework, int stages, int width);
 // That a plan of so many stages has where nobody names one: adaptive of `any`.

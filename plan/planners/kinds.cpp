@@ -8,6 +8,10 @@
 #include "common/base/numbers.h"
 #include "common/machine/chosen_devices.h"
 #include "common/pipeline/coarse_profile.h"
+#include "common/pipeline/list_scheduler.h"
+#include "common/pipeline/placed_work.h"
+#include "common/pipeline/schedule.h"
+#include "common/pipeline/warmup.h"
 #include "plan/planners/even_search.h"
 #include "plan/planners/layers.h"
 #include "plan/planners/mixed_search.h"
@@ -18,6 +22,9 @@
 namespace automap::planners {
 namespace {
 
+using pipeline::Plan;
+using pipeline::Problem;
+using pipeline::Schedule;
 using pipeline::StageVariant;
 
 bool always(const Question&) {
@@ -177,11 +184,9 @@ std::optional<Candidate> tensor_and_data(const KindTurn& turn, const char* name)
 bool knows_widths(const Question& question) {
   return !question.profile().widths.empty();
 }
-bool wants_chunks(const Question& question) {
-  return !question.beside.chunks.empty();
-}
-bool wants_zero_bubble(const Question& question) {
-  return question.beside.zero_bubble;
+template <Schedule kSchedule>
+bool wants(const Question& question) {
+  return question.beside.wants(kSchedule);
 }
 bool wants_mixed_widths(const Question& question) {
   return question.beside.mixed_widths && !question.profile().widths.empty() && !question.step.equal_replicas &&
@@ -190,7 +195,7 @@ bool wants_mixed_widths(const Question& question) {
 
 // Where the framework cuts between layers the search sees one position for each, and its plan is counted on the
 // instructions.
-Candidate of_schedule(const KindTurn& turn, const EvenSchedule& schedule, const char* name, const char* why_none) {
+Candidate of_schedule(const KindTurn& turn, const EvenShape& shape, const char* name, const char* why_none) {
   Question question = turn.question;
   const pipeline::Profile& profile = turn.question.profile();
   std::vector<int> ends;
@@ -202,7 +207,7 @@ Candidate of_schedule(const KindTurn& turn, const EvenSchedule& schedule, const 
     ends.push_back(profile.size());
     question.set_profile(pipeline::coarse_profile(profile, ends));
   }
-  std::optional<EvenChoice> best = best_even(question, turn.best.size.width, schedule);
+  std::optional<EvenChoice> best = best_even(question, turn.best.size.width, shape);
   if (!best) return no_candidate(name, why_none);
   std::shared_ptr<const pipeline::Problem> problem = std::move(best->problem);
   if (!ends.empty()) {
@@ -210,13 +215,14 @@ Candidate of_schedule(const KindTurn& turn, const EvenSchedule& schedule, const 
     const pipeline::ProblemOptions options = problem->options();
     const StepSize size{problem->micro_batch_samples(), options.micro_batches, 0, options.group_size, options.width};
     problem = problem_of(turn.question, size, options);
-    if (!even_feasible(*problem, best->plan)) return no_candidate(name, why_none);
+    if (!feasible(*problem, best->plan)) return no_candidate(name, why_none);
   }
   return candidate_of(name, std::move(problem), best->plan);
 }
 
 std::optional<Candidate> interleaved(const KindTurn& turn, const char* name) {
-  return of_schedule(turn, {turn.question.beside.chunks, false}, name,
+  // Three groups and more, as Megatron asks.
+  return of_schedule(turn, {Schedule::kInterleaved, turn.question.beside.chunks, 3}, name,
                      "no even groups of devices, three or more, can run it: the micro-batches have to be a multiple of "
                      "them");
 }
@@ -224,9 +230,147 @@ std::optional<Candidate> interleaved(const KindTurn& turn, const char* name) {
 std::optional<Candidate> zero_bubble(const KindTurn& turn, const char* name) {
   const std::vector<double>& shares = turn.question.profile().weight_share;
   const bool known = std::any_of(shares.begin(), shares.end(), [](double share) { return share > 0; });
-  return of_schedule(turn, {{1}, true}, name,
+  return of_schedule(turn, {Schedule::kZbH1, {1}, 2}, name,
                      known ? "no even groups of devices, two or more, can run it within memory"
                            : "what of the backward makes gradients of weights is not told apart here");
+}
+
+// The plan of one width as it stands, but that a backward goes first whenever one can.
+std::optional<Candidate> eager(const KindTurn& turn, const char* name) {
+  const Candidate& best = turn.best;
+  if (best.num_stages() < 2) return std::nullopt;
+  Plan plan = best.plan;
+  plan.schedule = Schedule::kEager;
+  plan.warmup = chosen_warmup(place(*best.problem, plan));
+  const auto step_ms = [&] { return simulate_step_ms(place(*best.problem, plan)); };
+  // As few in flight as a step so long needs.
+  const double longest = step_ms() * (1 + pipeline::kWarmupSlack);
+  for (std::size_t s = 0; s < plan.warmup.size(); ++s) {
+    int& k = plan.warmup[s];
+    int low = s + 1 < plan.warmup.size() ? plan.warmup[s + 1] : 1;
+    while (low < k) {
+      const int most = k;
+      k = low + (k - low) / 2;
+      if (step_ms() <= longest) continue;
+      low = k + 1;
+      k = most;
+    }
+  }
+  return candidate_of(name, best.problem, plan);
+}
+
+// Lists of work for a plan whose parts stand: the row of the schedule that it is of, if any, and what is searched.
+class OrderSearch {
+ public:
+  OrderSearch(const KindTurn& turn, const char* name)
+      : turn_(turn), work_(turn.question.request.time_limits()), best_(no_candidate(name, "")), name_(name) {}
+
+  // Of `plan`, on `problem`: linear, as a V and round robin, with the backward in one pass and in two.
+  void look(const std::shared_ptr<const Problem>& problem, const Plan& plan) {
+    const bool splits = turn_.question.beside.split_backward && can_split(*problem, plan);
+    for (const bool split : {false, true}) {
+      if (split && !splits) continue;
+      Plan linear = plan;
+      linear.split_backward = split;
+      if (plan.chunks == 1) take(problem, linear);
+      if (!alike(*problem, plan)) continue;
+      for (const pipeline::Placement placement : {pipeline::Placement::kV, pipeline::Placement::kRoundRobin}) {
+        Plan parts = plan;
+        parts.split_backward = split;
+        parts.chunks = 2;
+        parts.placement = placement;
+        const bool as_given = plan.chunks == 2 && placement == plan.placement;
+        if (as_given || balance_parts(*problem, plan.num_stages(), &parts)) take(problem, parts);
+      }
+    }
+  }
+  Candidate best() {
+    if (!best_.found() && best_.why.empty()) best_.why = "no order of several stages is shorter than the best plan's";
+    return std::move(best_);
+  }
+
+ private:
+  static bool can_split(const Problem& problem, const Plan& plan) {
+    for (int s = 1; s <= plan.num_stages(); ++s) {
+      if (!splits_backward(problem.variant(plan.variant(s)))) return false;
+    }
+    return problem.weight_share(0, problem.num_instructions()) > 0;
+  }
+
+  static bool alike(const Problem& problem, const Plan& plan) {
+    const int stages = plan.num_stages(), size = problem.num_devices() / stages;
+    for (int s = 1; s < stages; ++s) {
+      if (plan.device_cuts[at(s - 1)] != s * size || plan.variant(s) != plan.variant(s + 1)) return false;
+    }
+    return size * stages == problem.num_devices();
+  }
+
+  void take(const std::shared_ptr<const Problem>& problem, Plan plan) {
+    if (work_.over()) return;
+    const int micro_batches = problem->micro_batches();
+    plan.schedule = Schedule::kSearched;
+    plan.warmup.clear();
+    plan.order = std::make_shared<const pipeline::WorkOrder>();
+    const pipeline::PlacedPlan placed = place(*problem, plan);
+    const pipeline::WorkTimes times = work_times(placed);
+    const double hopeless = std::min(best_.found() ? best_.simulated_step_ms : kInfinity, shortest_so_far());
+    if (any_order_bound_ms(times, micro_batches) >= hopeless * (1 - kProvenGap)) return;
+    pipeline::SearchedOrder found = search_order(times, micro_batches, named_orders(placed, times),
+                                                 turn_.question.request.effort.order_tries, &work_);
+    if (!(found.step_ms < hopeless)) return;
+    plan.order = std::make_shared<const pipeline::WorkOrder>(std::move(found.order));
+    if (feasible(*problem, plan)) best_ = candidate_of(name_, problem, std::move(plan));
+  }
+
+  double shortest_so_far() const {
+    double ms = turn_.best.simulated_step_ms;
+    for (const Candidate& one : turn_.kinds) {
+      if (one.ordered()) ms = std::min(ms, one.simulated_step_ms);
+    }
+    return ms;
+  }
+
+  // Those of the other rows of schedules that fit into memory.
+  static std::vector<pipeline::WorkOrder> named_orders(const pipeline::PlacedPlan& placed,
+                                                       const pipeline::WorkTimes& times) {
+    const int stages = placed.num_stages(), micro_batches = placed.problem().micro_batches();
+    const Plan& plan = placed.plan;
+    std::vector<pipeline::WorkOrder> orders;
+    if (plan.chunks == 1 && !plan.split_backward) {
+      orders.push_back(pipeline::alternating_order(most_in_flight(placed), micro_batches));
+    } else if (plan.chunks == 1) {
+      orders.push_back(pipeline::zero_bubble_order(stages, micro_batches));
+    } else if (plan.placement == pipeline::Placement::kRoundRobin && !plan.split_backward &&
+               micro_batches % stages == 0) {
+      orders.push_back(pipeline::interleaved_order(stages, plan.chunks, micro_batches));
+    }
+    const auto too_large = [&](const pipeline::WorkOrder& order) {
+      for (std::size_t g = 0; g < order.size(); ++g) {
+        if (kept_at_most(order[g], times.stash_bytes, times.split_backward()).bytes > times.room_bytes[g]) return true;
+      }
+      return false;
+    };
+    orders.erase(std::remove_if(orders.begin(), orders.end(), too_large), orders.end());
+    return orders;
+  }
+
+  const KindTurn& turn_;
+  Work work_;
+  Candidate best_;
+  const char* name_;
+};
+
+std::optional<Candidate> searched_order(const KindTurn& turn, const char* name) {
+  OrderSearch search(turn, name);
+  bool several = turn.best.num_stages() > 1;
+  if (several) search.look(turn.best.problem, turn.best.plan);
+  for (const Candidate& one : turn.kinds) {
+    if (!one.ordered() || !one.of_one_width() || one.num_stages() < 2) continue;
+    several = true;
+    search.look(one.problem, one.plan);
+  }
+  if (!several) return std::nullopt;
+  return search.best();
 }
 
 std::optional<Candidate> different_widths(const KindTurn& turn, const char* name) {
@@ -239,23 +383,24 @@ std::optional<Candidate> different_widths(const KindTurn& turn, const char* name
 
 const std::vector<KindRow>& uniform_kinds() {
   static const std::vector<KindRow> rows = {
-      {"data parallel", always, plain_data_parallel, false, nullptr},
-      {"data parallel, ZeRO 1", always, sharded_optimizer, false, nullptr},
-      {"data parallel, ZeRO 3 (FSDP)", always, fully_sharded, false, nullptr},
-      {"operators split, one replica", always, operators_split, false, nullptr},
-      {"tensor x data, one stage", knows_widths, tensor_and_data, false, nullptr},
-      {"pipeline (the paper's)", always, paper_pipeline, false, nullptr},
-      {"best even grid (Megatron)", always, even_grid, false, nullptr},
+      {"data parallel", always, plain_data_parallel, false},
+      {"data parallel, ZeRO 1", always, sharded_optimizer, false},
+      {"data parallel, ZeRO 3 (FSDP)", always, fully_sharded, false},
+      {"operators split, one replica", always, operators_split, false},
+      {"tensor x data, one stage", knows_widths, tensor_and_data, false},
+      {"pipeline (the paper's)", always, paper_pipeline, false},
+      {"best even grid (Megatron)", always, even_grid, false},
   };
   return rows;
 }
 
 const std::vector<KindRow>& beside_kinds() {
-  constexpr const char* kSchedule = "no plan of AutoMap has this schedule yet";
   static const std::vector<KindRow> rows = {
-      {"interleaved 1F1B (even)", wants_chunks, interleaved, false, kSchedule},
-      {"zero bubble, ZB-H1 (even)", wants_zero_bubble, zero_bubble, false, kSchedule},
-      {"stages of different widths", wants_mixed_widths, different_widths, true, nullptr},
+      {"interleaved 1F1B (even)", wants<Schedule::kInterleaved>, interleaved, false},
+      {"zero bubble, ZB-H1 (even)", wants<Schedule::kZbH1>, zero_bubble, false},
+      {"backward first (eager)", wants<Schedule::kEager>, eager, false},
+      {"searched order", wants<Schedule::kSearched>, searched_order, false},
+      {"stages of different widths", wants_mixed_widths, different_widths, true},
   };
   return rows;
 }

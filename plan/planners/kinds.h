@@ -16,7 +16,8 @@ namespace automap::planners {
 struct KindTurn {
   const Question& question;
   const Candidate& best;
-  const Bounds& bounds;  // of `best`
+  const Bounds& bounds;                 // of `best`
+  const std::vector<Candidate>& kinds;  // what the rows in front came to
 };
 
 struct KindRow {
@@ -28,8 +29,6 @@ struct KindRow {
   std::optional<Candidate> (*find)(const KindTurn& turn, const char* name);
   // Stages of any widths: what no plan of those is below is asked, too.
   bool any_widths;
-  // Why none of these becomes the plan though it is shorter; null: the shortest that was asked for does.
-  const char* no_plan_yet;
 };
 
 // One stage, or stages alike, under the schedules of plans; then what is looked at beside them (Question::beside).

@@ -79,7 +79,7 @@ Candidate leanest(const Question& question, const Candidate& plan, const std::ve
 
 std::optional<LeanerPlan> leaner_plan(const Question& question, const Candidate& plan,
                                       const std::vector<Candidate>& others, Work& work) {
-  if (!question.options.memory || !plan.found() || !plan.of_one_width() || plan.even) return std::nullopt;
+  if (!question.options.memory || !plan.found() || !plan.of_one_width() || plan.ordered()) return std::nullopt;
   LeanerPlan out;
   out.plan = leanest(question, plan, others, plan.simulated_step_ms * (1 + kSameLength), 0, work);
   if (share_of(out.plan) > kFull) {

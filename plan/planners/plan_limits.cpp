@@ -8,6 +8,7 @@
 #include "common/base/numbers.h"
 #include "common/base/text_table.h"
 #include "common/pipeline/placed_plan.h"
+#include "common/pipeline/placed_work.h"
 #include "common/pipeline/schedule.h"
 #include "plan/planners/planner.h"
 
@@ -161,7 +162,7 @@ Exposed most_exposed(const PipelineTimes& times) {
 }
 
 double exchange_of(const PlacedStage& stage) {
-  return stage.problem->exchange_ms(stage.p0, stage.p1, stage.group());
+  return stage.problem->exchange_ms(stage.part().p0, stage.part().p1, stage.group());
 }
 
 std::string exposed_text(const Exposed& exposed, const PipelineTimes& times, double exchange) {
@@ -195,7 +196,32 @@ std::vector<PlanLimit> plan_limits(const Problem& problem, const Plan& plan) {
   return plan_limits(place(problem, plan));
 }
 
+namespace {
+
+// Of an ordered schedule, which has no V: the stage that computes most, and how much of the time the mean one does.
+std::vector<PlanLimit> busiest_stage(const PlacedPlan& placed) {
+  const pipeline::WorkTimes times = work_times(placed);
+  const int micro_batches = placed.problem().micro_batches();
+  const double step = value_ms(placed);
+  PlanLimit limit;
+  limit.kind = PlanLimit::Kind::kStage;
+  double all = 0;
+  for (int g = 0; g < times.num_groups(); ++g) {
+    const double ms = micro_batches * times.group_ms(g);
+    all += ms;
+    if (ms > limit.ms) limit.ms = ms, limit.stage = g + 1;
+  }
+  limit.share = limit.ms / step;
+  limit.text = "stage " + std::to_string(limit.stage) + " computes " + format_ms(limit.ms / micro_batches) +
+               " per micro-batch, " + format_percent(limit.share) + " of the step; the mean stage " +
+               format_percent(all / times.num_groups() / step);
+  return {limit};
+}
+
+}  // namespace
+
 std::vector<PlanLimit> plan_limits(const PlacedPlan& placed) {
+  if (!is_alternating(placed.plan.schedule)) return busiest_stage(placed);
   const Problem& problem = placed.problem();
   const Plan& plan = placed.plan;
   const PipelineTimes times = pipeline_times(placed);

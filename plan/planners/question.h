@@ -1,6 +1,7 @@
 // Everything that is asked of the planners, made once: how is this model's step to be run on this cluster?
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -14,12 +15,16 @@
 
 namespace automap::planners {
 
-// Kinds of plans that are looked at beside those of one width under the schedules of the request. Chunks and zero
-// bubbles never become the plan.
+// Kinds of plans that are looked at beside those of one width under the schedules of the request (which alternate).
 struct BesidePlan {
-  std::vector<int> chunks;    // v of interleaved 1F1B; empty: none
-  bool zero_bubble = false;   // ZB-H1
-  bool mixed_widths = false;  // stages of different widths
+  std::vector<pipeline::Schedule> schedules;  // ordered ones, which become the plan where they are shorter
+  bool only_those = false;                    // the plan is of one of them, however long
+  std::vector<int> chunks = {2, 3, 4};        // v of interleaved 1F1B
+  bool split_backward = true;                 // searched orders may have the backward in two passes
+  bool mixed_widths = false;                  // stages of different widths
+  bool wants(pipeline::Schedule schedule) const {
+    return std::find(schedules.begin(), schedules.end(), schedule) != schedules.end();
+  }
 };
 
 struct Question {

@@ -223,7 +223,9 @@ Layout parse_layout(std::string_view text, const StageOverrides& overrides, cons
       layout.variant.recompute = value == "layer";
     } else if (key == "schedule") {
       const auto named = pipeline::parse_schedule(value);
-      if (!named) refuse_layout("--layout: schedule is one of " + pipeline::schedule_names(), kExample);
+      if (!named || !is_alternating(*named)) {
+        refuse_layout("--layout: schedule is one of " + pipeline::alternating_names(), kExample);
+      }
       layout.schedule = *named;
     } else if (key == "layers") {
       for (std::size_t from = 0; from <= value.size();) {

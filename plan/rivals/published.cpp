@@ -38,7 +38,7 @@ std::optional<planners::Candidate> shortest_published(const planners::KindTurn& 
 
 std::vector<planners::KindRow> all_kinds() {
   std::vector<planners::KindRow> rows = planners::uniform_kinds();
-  rows.push_back({"published planner", judged_by_simulation, shortest_published, false, nullptr});
+  rows.push_back({"published planner", judged_by_simulation, shortest_published, false});
   const std::vector<planners::KindRow>& beside = planners::beside_kinds();
   rows.insert(rows.end(), beside.begin(), beside.end());
   return rows;

@@ -110,7 +110,7 @@ inline WholeProblem whole_problem(int seed, int most_instructions, int most_serv
       device.memory_gib = bytes * random.log_uniform(0.15, 2) / (1024.0 * 1024.0 * 1024.0);
     }
   }
-  const std::vector<pipeline::Schedule> schedules = pipeline::all_schedules();
+  const std::vector<pipeline::Schedule> schedules = pipeline::alternating_schedules();
   if (random.uniform() < 0.5) {
     whole.schedule = schedules[static_cast<std::size_t>(random.integer(0, static_cast<int>(schedules.size()) - 1))];
   }

@@ -28,7 +28,7 @@ std::optional<pipeline::Plan> plan_of(ByteReader& in) {
   pipeline::Plan plan;
   plan.cuts = in.get_vector<int>();
   plan.device_cuts = in.get_vector<int>();
-  const std::vector<pipeline::Schedule> schedules = pipeline::all_schedules();
+  const std::vector<pipeline::Schedule> schedules = pipeline::alternating_schedules();
   plan.schedule = static_cast<pipeline::Schedule>(in.get<std::uint8_t>());
   if (std::find(schedules.begin(), schedules.end(), plan.schedule) == schedules.end()) in.fail("an unknown schedule");
   plan.variants = in.get_vector<std::uint8_t>();

@@ -25,7 +25,7 @@ using testing::SmallRandom;
 using testing::up_to;
 
 Schedule any_schedule(SmallRandom& random) {
-  const std::vector<Schedule> all = all_schedules();
+  const std::vector<Schedule> all = alternating_schedules();
   // Adaptive half of the time.
   if (random.chance(0.5)) return Schedule::kAdaptive;
   return all[static_cast<std::size_t>(random.integer(0, static_cast<int>(all.size()) - 1))];

@@ -46,7 +46,8 @@ TEST(Timeline, IsTheSimulatedStepAndKeepsItsOrder) {
     const RandomProblem made = random_problem(seed);
     const Problem problem = made.problem();
     CounterRandom random(seed, 9);
-    Plan plan = random_plan(problem, random.integer(1, 8), all_schedules()[seed % all_schedules().size()], random);
+    Plan plan = random_plan(problem, random.integer(1, 8),
+                            alternating_schedules()[seed % alternating_schedules().size()], random);
     if (plan.schedule == Schedule::kAdaptive && feasible(problem, plan)) choose_warmup(problem, plan);
     const PlacedPlan placed = place(problem, plan);
     const Timeline timeline = record_timeline(placed);

@@ -179,7 +179,7 @@ TEST(Frameworks, DocsListThem) {
 // Every plan of the problem, with every variant of the stages the same or not.
 void for_each_plan_of_stages(const Problem& problem, const std::function<void(const Plan&)>& visit) {
   const int n = problem.num_instructions(), devices = problem.num_devices(), variants = problem.num_variants();
-  for (const Schedule schedule : pipeline::all_schedules()) {
+  for (const Schedule schedule : pipeline::alternating_schedules()) {
     for (int stages = 1; stages <= std::min(3, devices); ++stages) {
       Plan plan;
       plan.schedule = schedule;
@@ -313,7 +313,8 @@ TEST(Frameworks, AnswersAreWithinTheRules) {
 
 TEST(Frameworks, NarrowingTwiceIsAsOnce) {
   for (const Framework& framework : all_frameworks()) {
-    for (const std::vector<Schedule>& asked : {std::vector<Schedule>{Schedule::kAdaptive}, pipeline::all_schedules()}) {
+    for (const std::vector<Schedule>& asked :
+         {std::vector<Schedule>{Schedule::kAdaptive}, pipeline::alternating_schedules()}) {
       Question question = question_of(layered(1, 2), framework, 16);
       question.request.schedules = asked;
       apply_framework(question);

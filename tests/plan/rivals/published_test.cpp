@@ -69,7 +69,7 @@ TEST(Published, ExploringIsNeverLongerThanAnyOfThem) {
     step.batch = 8;
     planners::PlanRequest request;
     request.effort = planners::plan_effort(Effort::kQuick);
-    request.schedules = pipeline::all_schedules();
+    request.schedules = pipeline::alternating_schedules();
     request.planner = planners::PlannerKind::kUniform;
     request.objective = planners::Objective::kSimulated;
     request.max_stages = kMostStages;

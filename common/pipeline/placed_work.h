@@ -1,0 +1,32 @@
+// A placed plan as lists of work: what its parts take and keep, and the order that its schedule makes of them.
+#pragma once
+
+#include <vector>
+
+#include "common/pipeline/placed_plan.h"
+#include "common/pipeline/problem.h"
+#include "common/pipeline/work_order.h"
+#include "common/pipeline/work_simulation.h"
+
+namespace automap::pipeline {
+
+// The backward in two passes is told for stages that neither compute anything again nor scatter gradients after every
+// micro-batch.
+inline bool splits_backward(const StageVariant& variant) {
+  return !variant.recompute && variant.zero <= 1;
+}
+
+// Of a plan whose groups are valid.
+WorkTimes work_times(const PlacedPlan& placed);
+WorkOrder order_of(const PlacedPlan& placed, const WorkTimes& times);
+std::vector<KeptWork> kept_of(const PlacedPlan& placed);  // [S]
+
+// On each device of a stage, whatever is in flight; the largest workspace and buckets of its parts.
+MemoryParts fixed_parts(const PlacedStage& stage);  // without stash
+double fixed_bytes(const PlacedStage& stage);
+
+// K_s of the schedule eager where the plan says none: as many as memory allows, at least one, and no more than in
+// front.
+std::vector<int> most_in_flight(const PlacedPlan& placed);
+
+}  // namespace automap::pipeline
