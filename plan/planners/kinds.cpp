@@ -193,31 +193,45 @@ bool wants_mixed_widths(const Question& question) {
          !question.step.lone_replicas;
 }
 
-// Where the framework cuts between layers the search sees one position for each, and its plan is counted on the
-// instructions.
-Candidate of_schedule(const KindTurn& turn, const EvenShape& shape, const char* name, const char* why_none) {
+// Of parts that end at one of `ends`, ascending: the search sees one position for each, and its plan is counted on the
+// instructions. Empty ends: anywhere.
+std::optional<Candidate> best_cut_at(const KindTurn& turn, const EvenShape& shape, const char* name,
+                                     std::vector<int> ends) {
   Question question = turn.question;
   const pipeline::Profile& profile = turn.question.profile();
-  std::vector<int> ends;
-  if (question.framework->cuts != FrameworkCuts::kInstructions) ends = framework_cuts(*question.framework, profile);
-  if (ends.empty() && question.framework->cuts == FrameworkCuts::kStackLayers && !layer_cuts(profile).empty()) {
-    return no_candidate(name, "the model is not one stack of layers");
-  }
   if (!ends.empty()) {
     ends.push_back(profile.size());
     question.set_profile(pipeline::coarse_profile(profile, ends));
   }
   std::optional<EvenChoice> best = best_even(question, turn.best.size.width, shape);
-  if (!best) return no_candidate(name, why_none);
-  std::shared_ptr<const pipeline::Problem> problem = std::move(best->problem);
+  if (!best) return std::nullopt;
+  std::shared_ptr<const Problem> problem = std::move(best->problem);
   if (!ends.empty()) {
     for (int& cut : best->plan.cuts) cut = ends[at(cut - 1)];
     const pipeline::ProblemOptions options = problem->options();
     const StepSize size{problem->micro_batch_samples(), options.micro_batches, 0, options.group_size, options.width};
     problem = problem_of(turn.question, size, options);
-    if (!feasible(*problem, best->plan)) return no_candidate(name, why_none);
+    if (!feasible(*problem, best->plan)) return std::nullopt;
   }
   return candidate_of(name, std::move(problem), best->plan);
+}
+
+// Where the framework cuts anywhere, whole layers are looked at, too: few places of which all are tried.
+Candidate of_schedule(const KindTurn& turn, const EvenShape& shape, const char* name, const char* why_none) {
+  const Question& question = turn.question;
+  const pipeline::Profile& profile = question.profile();
+  const bool anywhere = question.framework->cuts == FrameworkCuts::kInstructions;
+  const std::vector<int> layers = anywhere ? layer_cuts(profile) : framework_cuts(*question.framework, profile);
+  if (layers.empty() && question.framework->cuts == FrameworkCuts::kStackLayers && !layer_cuts(profile).empty()) {
+    return no_candidate(name, "the model is not one stack of layers");
+  }
+  std::optional<Candidate> best;
+  if (!layers.empty()) best = best_cut_at(turn, shape, name, layers);
+  if (anywhere || layers.empty()) {
+    std::optional<Candidate> other = best_cut_at(turn, shape, name, {});
+    if (other && (!best || other->simulated_step_ms < best->simulated_step_ms)) best = std::move(other);
+  }
+  return best ? *std::move(best) : no_candidate(name, why_none);
 }
 
 std::optional<Candidate> interleaved(const KindTurn& turn, const char* name) {
