@@ -1,5 +1,6 @@
 // automap-infer: a pipeline plan for a model on a cluster. Parses, calls, prints.
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -11,6 +12,7 @@
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/fitted_table.h"
 #include "common/base/join.h"
 #include "common/base/log.h"
 #include "common/base/options.h"
@@ -22,6 +24,7 @@
 #include "infer/document.h"
 #include "infer/explain.h"
 #include "infer/input.h"
+#include "infer/interleaved_report.h"
 #include "infer/nearest_plan.h"
 #include "infer/no_plan.h"
 #include "infer/options.h"
@@ -108,6 +111,25 @@ void read_plan_or_layout(Call& call) {
   if (call.layout) options.input.max_width = call.layout->tp;
 }
 
+// How many micro-batches the step has of which pictures are asked for, as far as the question says.
+void check_events(const Call& call) {
+  const InferOptions& options = call.options;
+  if (!asks_for_pictures(options)) return;
+  const auto number = [](const std::string& text) { return std::strtod(text.c_str(), nullptr); };  // "auto": 0
+  double micro_batches = number(options.micro_batches), stages = std::max(1.0, number(options.stages));
+  double samples = number(options.micro_batch);
+  if (call.layout) {
+    stages = call.layout->pp;
+    samples = static_cast<double>(call.layout->micro_batch_size * std::max(0, call.layout->dp));
+  }
+  if (micro_batches == 0 && samples > 0) micro_batches = std::floor(number(options.batch) / samples);
+  if (call.given && micro_batches == 0 && number(options.batch) == 0) {
+    micro_batches = call.given->micro_batches;
+    stages = call.given->plan.num_stages();
+  }
+  check_timeline_events(micro_batches, stages);
+}
+
 void read_machines(Call& call) {
   InferOptions& options = call.options;
   call.cluster = machine::load_cluster(options.cluster);
@@ -146,6 +168,18 @@ void ask(Call& call) {
   call.question.framework = call.framework;
 }
 
+// Sentences within so many columns; what is indented is to be copied, and a line each.
+std::string sentences_within(const std::string& text, int width) {
+  std::string out;
+  for (std::size_t from = 0; from < text.size();) {
+    const std::size_t end = std::min(text.find('\n', from), text.size() - 1) + 1;
+    const std::string line = text.substr(from, end - from);
+    out += line.compare(0, 2, "  ") == 0 ? line : wrap_lines(line, width);
+    from = end;
+  }
+  return out;
+}
+
 void print_document(Call& call, PlanDocument document, const pipeline::PlacedPlan& placed, double free_plan_ms = 0) {
   const InferOptions& options = call.options;
   if (call.documented()) add_provenance(document, call.table, call.input, call.cluster);
@@ -177,18 +211,18 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
   } else if (options.json) {
     print_exact(to_json_text(document));
   } else if (!options.explain.empty()) {
-    report.width = report.width == 0 ? kSummaryWidth : std::min(report.width, kSummaryWidth);
     print(explained_text(check_explained(options.explain), document, placed.problem(), report));
   } else {
-    const std::string to_type =
-        document.to_type
-            ? "\n" + emit::to_type_text(*document.to_type, options.output, document.simulated_step_ms, options.details)
-            : "";
-    const auto others = static_cast<std::size_t>(std::count(to_type.begin(), to_type.end(), '\n'));
     // Fifteen lines of a hundred columns are more of a narrow terminal.
     const int width = summary_width();
+    const std::string to_type = sentences_within(
+        "\n" + (document.to_type
+                    ? emit::to_type_text(*document.to_type, options.output, document.simulated_step_ms, options.details)
+                    : "To type      --for FRAMEWORK says it: " + join(emit::emitted_frameworks(), " or ") + "\n"),
+        width);
+    const auto others = static_cast<std::size_t>(std::count(to_type.begin(), to_type.end(), '\n'));
     const std::size_t lines = kSummaryLines * static_cast<std::size_t>(kSummaryWidth) / static_cast<std::size_t>(width);
-    print(summary_text(document, report, width, lines - std::min(others, kSummaryLines / 2)));
+    print_labelled(summary_text(document, report, width, lines - std::min(others, kSummaryLines / 2)), kSummaryLabel);
     print(options.details ? "\n" + report_text(document, placed.problem(), report)
                           : asked_tables_text(document, report));
     print(to_type);
@@ -253,6 +287,34 @@ int run_sweep(const Call& call) {
     log_warning(std::to_string(sweep.left_out) + " more layouts were not looked at: the time was over");
   }
   return StopToken::stop_requested() ? kExitStoppedEarly : 0;
+}
+
+// An interleaved layout has no plan that could be written, drawn or explained.
+void check_interleaved(const Call& call) {
+  const InferOptions& options = call.options;
+  if (!call.layout || !call.layout->interleaved()) return;
+  if (options.output.empty() && !asks_for_pictures(options) && options.explain.empty() && !options.details) return;
+  throw Error(ErrorKind::kUsage,
+              "--layout with chunks (interleaved 1F1B): no plan has this schedule yet that could be written, drawn or "
+              "explained",
+              "--json prints what it takes; leave the chunks out for its 1F1B");
+}
+
+int run_interleaved(const Call& call) {
+  const planners::ScoredChunks scored = score_interleaved(*call.layout, call.question);
+  const std::string lacks = inexpressible(*call.framework, scored.candidate, call.question.profile());
+  if (!lacks.empty()) {
+    throw Error(ErrorKind::kUsage, std::string("--layout: ") + call.framework->name + " cannot run " + lacks,
+                "drop --for; " + std::string(call.framework->name) + " has " + framework_text(*call.framework));
+  }
+  const InterleavedUse use{scored, call.question, call.input};
+  for (const std::string& warning : call.input.notices) log_warning(warning);
+  if (call.options.json) {
+    print_exact(interleaved_json(use));
+  } else {
+    print_labelled(interleaved_text(use, summary_width()), kSummaryLabel);
+  }
+  return scored.missing_bytes > 0 ? exit_code(ErrorKind::kInfeasible) : 0;
 }
 
 // What the given plan or layout takes; the program's exit code.
@@ -478,7 +540,9 @@ int infer_main(int argc, char** argv) {
   }
   // Before the input is read, so that a wrong plan is refused at once.
   read_plan_or_layout(call);
-  // What cannot be written is refused before the work.
+  // What is too much to draw is refused where that is known before the work, and what cannot be written.
+  check_interleaved(call);
+  check_events(call);
   if (!options.output.empty()) call.plan_file = &call.outputs.add(options.output);
   call.pictures.emplace(options, &call.outputs);
   read_machines(call);
@@ -487,6 +551,7 @@ int infer_main(int argc, char** argv) {
   read_model(call);
   ask(call);
   if (options.sweep) return run_sweep(call);
+  if (call.layout && call.layout->interleaved()) return run_interleaved(call);
   return call.given || call.layout ? run_score(call) : run_search(call);
 }
 

@@ -51,7 +51,7 @@ struct Timeline {
 };
 
 // How many events record_timeline() makes, but for those that come once or once a bucket.
-double timeline_events(const PlacedPlan& placed);
+double timeline_events(double groups, double micro_batches);
 
 Timeline record_timeline(const PlacedPlan& placed);
 

@@ -154,7 +154,7 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
   for (const KindRow& row : kinds) {
     if (!row.asked(question)) continue;
     if (out_of_time()) break;
-    std::optional<Candidate> one = find(row, {rest, out.one_width, out.bounds});
+    std::optional<Candidate> one = find(row, {rest, out.one_width, out.bounds, out.kinds});
     if (!one) continue;
     if (row.no_plan_yet != nullptr && one->found()) one->left_out = row.no_plan_yet;
     if (take(question, *one, &out)) out.notes.found_ms = spent_ms();

@@ -20,6 +20,8 @@ namespace {
 
 using pipeline::StageVariant;
 
+constexpr const char* kEvenGridKind = "best even grid (Megatron)";
+
 bool always(const Question&) {
   return true;
 }
@@ -89,9 +91,10 @@ Candidate of_layout(const Question& quick, const Layout& layout, const char* nam
                       std::move(scored.plan));
 }
 
-std::optional<Candidate> even_grid(const KindTurn& turn, const char* name) {
+Candidate grid_from(const KindTurn& turn, int min_stages, const char* name) {
   const Question quick = quickly(turn.question);
   SweepRequest request;
+  request.min_stages = min_stages;
   request.schedules = quick.request.schedules;
   request.limits = quick.request.time_limits();
   const Sweep sweep = sweep_layouts(quick, request);
@@ -100,6 +103,27 @@ std::optional<Candidate> even_grid(const KindTurn& turn, const char* name) {
   Candidate one = of_layout(quick, best.layout, name);
   one.layout = best.layout.text();
   return one;
+}
+
+std::optional<Candidate> even_grid(const KindTurn& turn, const char* name) {
+  return grid_from(turn, 1, name);
+}
+
+// Beside a best grid of one stage: what a pipeline would take.
+std::optional<Candidate> grid_of_stages(const KindTurn& turn, const char* name) {
+  const Question& question = turn.question;
+  const PlanRequest& request = question.request;
+  const bool several = request.stages == 0 ? request.max_stages > 1 : request.stages > 1;
+  if (!several || question.cluster.num_devices() == 1 || most_layout_stages(question.profile()) == 1) {
+    return std::nullopt;
+  }
+  const std::vector<Candidate>& earlier = turn.earlier;
+  if (std::any_of(earlier.begin(), earlier.end(), [](const Candidate& one) {
+        return one.kind == kEvenGridKind && one.found() && one.num_stages() > 1;
+      })) {
+    return std::nullopt;
+  }
+  return grid_from(turn, 2, name);
 }
 
 // The best of one stage over every micro-batch that a layout of so many replicas of a width may have.
@@ -241,11 +265,12 @@ const std::vector<KindRow>& uniform_kinds() {
   static const std::vector<KindRow> rows = {
       {"data parallel", always, plain_data_parallel, false, nullptr},
       {"data parallel, ZeRO 1", always, sharded_optimizer, false, nullptr},
-      {"data parallel, ZeRO 3 (FSDP)", always, fully_sharded, false, nullptr},
+      {kFullyShardedKind, always, fully_sharded, false, nullptr},
       {"operators split, one replica", always, operators_split, false, nullptr},
       {"tensor x data, one stage", knows_widths, tensor_and_data, false, nullptr},
       {"pipeline (the paper's)", always, paper_pipeline, false, nullptr},
-      {"best even grid (Megatron)", always, even_grid, false, nullptr},
+      {kEvenGridKind, always, even_grid, false, nullptr},
+      {kSeveralStagesKind, always, grid_of_stages, false, nullptr},
   };
   return rows;
 }

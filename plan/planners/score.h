@@ -15,6 +15,7 @@
 #include "common/pipeline/plan.h"
 #include "common/pipeline/problem.h"
 #include "common/pipeline/profile.h"
+#include "plan/planners/candidate.h"
 #include "plan/planners/given_plan.h"
 #include "plan/planners/question.h"
 
@@ -27,9 +28,15 @@ struct Layout {
   std::int64_t micro_batch_size = 0;  // 0: not said
   pipeline::StageVariant variant;
   pipeline::Schedule schedule = pipeline::Schedule::kAdaptive;
-  std::vector<int> layers = {};  // [pp] of the model's one stack in each stage; empty: spread evenly
-  std::string text() const;      // "dp=8,pp=4,micro-batch-size=2,zero=1"
+  // [pp chunks] of the model's one stack in each part, part p on stage p mod pp; empty: spread evenly. The last may be
+  // kRestOfLayers.
+  std::vector<int> layers = {};
+  int chunks = 1;            // parts of the model on each stage: interleaved 1F1B
+  int layers_per_chunk = 0;  // instead of `chunks`: what each has of the model's stack; 0: not said
+  bool interleaved() const { return chunks > 1 || layers_per_chunk > 0; }
+  std::string text() const;  // "dp=8,pp=4,micro-batch-size=2,zero=1"
 };
+constexpr int kRestOfLayers = -1;
 
 // What the command line says of every stage; empty: nothing.
 struct StageOverrides {
@@ -80,5 +87,14 @@ ScoredPlan score_given(GivenPlan given, const Question& question, const StageOve
 // Error(kUsage) when the layout asks for more devices or stages than there are, or does not divide the batch. Where
 // neither it nor the question says how many samples a replica computes at once it is chosen, as `departures` says.
 ScoredPlan score_layout(const Layout& layout, const Question& question);
+
+// The same of an interleaved layout (Layout::interleaved), which is simulated alone: no plan has its schedule.
+// `missing_bytes`: on each device of the group that lacks the most. Throws as above, and where no size of a micro-batch
+// is said.
+struct ScoredChunks {
+  Candidate candidate;
+  double missing_bytes = 0;
+};
+ScoredChunks score_interleaved(const Layout& layout, const Question& question);
 
 }  // namespace automap::planners

@@ -201,7 +201,7 @@ class Widths(ProgramTest):
         self.assertEqual(lengths, sorted(lengths))
         own = corners["this plan"]
         self.assertEqual(own["simulated_step_ms"], plan["simulated_step_ms"])
-        self.assertEqual(len(corners), 11)
+        self.assertIn(len(corners), (11, 12))  # with a grid of several stages where the best grid is of one
         corners.pop("zero bubble, ZB-H1 (even)")  # may be shorter than 1F1B
         corners.pop("stages of different widths")  # may be shorter than any of one
         even = corners.pop("interleaved 1F1B (even)")
