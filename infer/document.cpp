@@ -158,12 +158,16 @@ void describe_premises(const Question& question, const Answer& answer, PlanDocum
   }
 }
 
+}  // namespace
+
 PlanCorner corner_of(const Question& question, const PlanInput& input, const Candidate& one, const std::string& name) {
   PlanCorner corner;
   corner.name = name;
   corner.fits = one.found();
   corner.why = one.why;
   corner.left_out = one.left_out;
+  corner.memory_bytes = one.memory_bytes;
+  corner.capacity_bytes = one.capacity_bytes;
   if (!one.found()) return corner;
   corner.layout = one.layout;
   corner.stages = one.num_stages();
@@ -173,8 +177,6 @@ PlanCorner corner_of(const Question& question, const PlanInput& input, const Can
   corner.micro_batches = one.size.micro_batches;
   corner.step_ms = one.step_ms;
   corner.simulated_step_ms = one.simulated_step_ms;
-  corner.memory_bytes = one.memory_bytes;
-  corner.capacity_bytes = one.capacity_bytes;
   if (one.ordered() || !one.of_one_width()) corner.chunk_cuts = one.placed.plan.cuts;
   if (!one.of_one_width()) {
     for (const pipeline::PlacedStage& stage : one.placed.stages) {
@@ -186,6 +188,8 @@ PlanCorner corner_of(const Question& question, const PlanInput& input, const Can
                                       corner.simulated_step_ms, recomputed_share(one.placed, question.profile()));
   return corner;
 }
+
+namespace {
 
 // The best of every kind, the shortest first.
 void list_kinds(const Question& question, const PlanInput& input, const Answer& answer, PlanDocument* document) {

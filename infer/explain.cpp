@@ -10,6 +10,7 @@
 #include "common/base/suggest.h"
 #include "common/base/text_table.h"
 #include "infer/report_parts.h"
+#include "infer/summary.h"
 
 namespace automap::infer {
 namespace {
@@ -24,6 +25,11 @@ struct Asked {
   bool one_stage() const { return document.stages.size() == 1; }
   bool given() const { return document.planner == "given"; }
 };
+
+// Sentences are as wide as the report's, tables as the terminal: nothing of them is cut where there is none.
+int prose(const Asked& of) {
+  return of.options.width == 0 ? kSummaryWidth : std::min(of.options.width, kSummaryWidth);
+}
 
 // "stage 3", or "the one stage".
 std::string stage_name(const Asked& of, std::size_t stage) {
@@ -77,7 +83,7 @@ std::string explain_time(const Asked& of) {
     out += (parts.empty() ? "for nothing that is known by name" : join(parts)) + ".\n";
   }
   out += "V, the same in closed form, is " + format_ms(d.step_ms) + ".\n";
-  return wrap_lines(out + limits_text(d) + estimates_text(d), of.options.width);
+  return wrap_lines(out + limits_text(d) + estimates_text(d), prose(of));
 }
 
 std::string explain_memory(const Asked& of) {
@@ -94,13 +100,12 @@ std::string explain_memory(const Asked& of) {
   }
   out += "\nActivations are kept for " + plural(stage.in_flight, "micro-batch") +
          " at once there; workspace is what is alive beside them for a moment.\n";
-  return wrap_lines(out, of.options.width) + "\n" + memory_table(d, of.options.width);
+  return wrap_lines(out, prose(of)) + "\n" + memory_table(d, of.options.width);
 }
 
 std::string explain_bounds(const Asked& of) {
   const PlanDocument& d = of.document;
-  if (of.given())
-    return wrap_lines("This plan was given, not searched for: no bound was computed.\n", of.options.width);
+  if (of.given()) return wrap_lines("This plan was given, not searched for: no bound was computed.\n", prose(of));
   std::string out =
       "A bound is a time that no plan of a kind can be below; it is proven without looking at each of them. It is "
       "about "
@@ -126,7 +131,7 @@ std::string explain_bounds(const Asked& of) {
   }
   if (!about.rules.empty()) out += "They keep to these rules:\n";
   for (const std::string& rule : about.rules) out += "  - " + printable(rule) + "\n";
-  return wrap_lines(out, of.options.width);
+  return wrap_lines(out, prose(of));
 }
 
 std::string explain_alternatives(const Asked& of) {
@@ -137,7 +142,7 @@ std::string explain_alternatives(const Asked& of) {
           ? "This plan was given, not searched for: nothing else was looked at. The same call without it compares.\n"
           : "Nothing else was compared: the planner that was asked for looks at no other kind of plan (--explore on "
             "does).\n",
-      of.options.width);
+      prose(of));
 }
 
 std::string explain_sensitivity(const Asked& of) {
@@ -146,8 +151,8 @@ std::string explain_sensitivity(const Asked& of) {
              of.given()
                  ? "This plan was given, not searched for: whether another one would be better is not looked at.\n"
                  : "No case was looked at in the time.\n",
-             of.options.width) +
-         wrap_lines(estimates_text(of.document), of.options.width);
+             prose(of)) +
+         wrap_lines(estimates_text(of.document), prose(of));
 }
 
 // A replica's samples are parts of one where the batch is divided so; 0: not known.
@@ -179,7 +184,7 @@ std::string explain_devices(const Asked& of) {
     out += ".\n";
   }
   const std::string cuts = cuts_text(d, of.options.width);
-  return wrap_lines(out + inside_replicas_text(d), of.options.width) + (cuts.empty() ? "" : "\n" + cuts);
+  return wrap_lines(out + inside_replicas_text(d), prose(of)) + (cuts.empty() ? "" : "\n" + cuts);
 }
 
 // What lists of work do.
@@ -230,7 +235,7 @@ std::string explain_schedule(const Asked& of) {
                      " micro-batches forward before the first goes backward, then one backward and one forward in "
                      "turn; so many are kept in memory.\n";
   }
-  return wrap_lines(out, of.options.width) + "\n" + stage_table(d, of.problem, of.options.width);
+  return wrap_lines(out, prose(of)) + "\n" + stage_table(d, of.problem, of.options.width);
 }
 
 std::string explain_utilization(const Asked& of) {
@@ -258,7 +263,7 @@ std::string explain_utilization(const Asked& of) {
         "How much work a step is, is not known: the input is a profile, and profiles hold times alone. Plan the model "
         "itself to have MFU.\n";
   }
-  return wrap_lines(out, of.options.width);
+  return wrap_lines(out, prose(of));
 }
 
 std::string explain_batch(const Asked& of) {
@@ -278,7 +283,7 @@ std::string explain_batch(const Asked& of) {
   out +=
       "--batch sets the samples of a step, --micro-batch and --micro-batches how they are divided; --vary "
       "batch=64,128,256 compares.\n";
-  return wrap_lines(out, of.options.width);
+  return wrap_lines(out, prose(of));
 }
 
 struct Explained {

@@ -1,5 +1,6 @@
 // automap-infer: a pipeline plan for a model on a cluster. Parses, calls, prints.
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -11,6 +12,7 @@
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/fitted_table.h"
 #include "common/base/join.h"
 #include "common/base/log.h"
 #include "common/base/options.h"
@@ -108,6 +110,25 @@ void read_plan_or_layout(Call& call) {
   if (call.layout) options.input.max_width = call.layout->tp;
 }
 
+// How many micro-batches the step has of which pictures are asked for, as far as the question says.
+void check_events(const Call& call) {
+  const InferOptions& options = call.options;
+  if (!asks_for_pictures(options)) return;
+  const auto number = [](const std::string& text) { return std::strtod(text.c_str(), nullptr); };  // "auto": 0
+  double micro_batches = number(options.micro_batches), stages = std::max(1.0, number(options.stages));
+  double samples = number(options.micro_batch);
+  if (call.layout) {
+    stages = call.layout->pp * call.layout->chunks;
+    samples = static_cast<double>(call.layout->micro_batch_size * std::max(0, call.layout->dp));
+  }
+  if (micro_batches == 0 && samples > 0) micro_batches = std::floor(number(options.batch) / samples);
+  if (call.given && micro_batches == 0 && number(options.batch) == 0) {
+    micro_batches = call.given->micro_batches;
+    stages = call.given->plan.num_parts();
+  }
+  check_timeline_events(micro_batches, stages);
+}
+
 void read_machines(Call& call) {
   InferOptions& options = call.options;
   call.cluster = machine::load_cluster(options.cluster);
@@ -146,6 +167,18 @@ void ask(Call& call) {
   call.question.framework = call.framework;
 }
 
+// Sentences within so many columns; what is indented is to be copied, and a line each.
+std::string sentences_within(const std::string& text, int width) {
+  std::string out;
+  for (std::size_t from = 0; from < text.size();) {
+    const std::size_t end = std::min(text.find('\n', from), text.size() - 1) + 1;
+    const std::string line = text.substr(from, end - from);
+    out += line.compare(0, 2, "  ") == 0 ? line : wrap_lines(line, width);
+    from = end;
+  }
+  return out;
+}
+
 void print_document(Call& call, PlanDocument document, const pipeline::PlacedPlan& placed, double free_plan_ms = 0) {
   const InferOptions& options = call.options;
   if (call.documented()) add_provenance(document, call.table, call.input, call.cluster);
@@ -177,18 +210,18 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
   } else if (options.json) {
     print_exact(to_json_text(document));
   } else if (!options.explain.empty()) {
-    report.width = report.width == 0 ? kSummaryWidth : std::min(report.width, kSummaryWidth);
     print(explained_text(check_explained(options.explain), document, placed.problem(), report));
   } else {
-    const std::string to_type =
-        document.to_type
-            ? "\n" + emit::to_type_text(*document.to_type, options.output, document.simulated_step_ms, options.details)
-            : "";
-    const auto others = static_cast<std::size_t>(std::count(to_type.begin(), to_type.end(), '\n'));
     // Fifteen lines of a hundred columns are more of a narrow terminal.
     const int width = summary_width();
+    const std::string to_type = sentences_within(
+        "\n" + (document.to_type
+                    ? emit::to_type_text(*document.to_type, options.output, document.simulated_step_ms, options.details)
+                    : "To type      --for FRAMEWORK says it: " + join(emit::emitted_frameworks(), " or ") + "\n"),
+        width);
+    const auto others = static_cast<std::size_t>(std::count(to_type.begin(), to_type.end(), '\n'));
     const std::size_t lines = kSummaryLines * static_cast<std::size_t>(kSummaryWidth) / static_cast<std::size_t>(width);
-    print(summary_text(document, report, width, lines - std::min(others, kSummaryLines / 2)));
+    print_labelled(summary_text(document, report, width, lines - std::min(others, kSummaryLines / 2)), kSummaryLabel);
     print(options.details ? "\n" + report_text(document, placed.problem(), report)
                           : asked_tables_text(document, report));
     print(to_type);
@@ -478,7 +511,8 @@ int infer_main(int argc, char** argv) {
   }
   // Before the input is read, so that a wrong plan is refused at once.
   read_plan_or_layout(call);
-  // What cannot be written is refused before the work.
+  // What is too much to draw is refused where that is known before the work, and what cannot be written.
+  check_events(call);
   if (!options.output.empty()) call.plan_file = &call.outputs.add(options.output);
   call.pictures.emplace(options, &call.outputs);
   read_machines(call);

@@ -220,7 +220,7 @@ void declare_given(OptionTable& table, InferOptions& o) {
            "say what this layout takes, whole layers spread evenly: dp=8,pp=4,micro-batch-size=2[,zero=1,"
            "recompute=layer,schedule=1f1b]; micro-batch-size counts the samples of one replica (left out: the largest "
            "that fits in memory; of several stages the one with the shortest step), layers=7+5+6+6 the layers of each "
-           "stage. Or a framework's words: \"$(cat megatron.args)\"")
+           "stage, chunks=2 interleaved 1F1B. Or a framework's words: \"$(cat megatron.args)\"")
       .no_file()
       .metavar("LAYOUT");
   table.add_flag(&o.sweep, "sweep", "list every uniform layout, the best first");

@@ -1,5 +1,6 @@
 #include "infer/pictures.h"
 
+#include <cmath>
 #include <string>
 
 #include "common/base/error.h"
@@ -48,6 +49,16 @@ void check_pictures(const InferOptions& options) {
   }
 }
 
+void check_timeline_events(double micro_batches, double parts, bool split_backward) {
+  const double events = pipeline::timeline_events(parts, micro_batches, split_backward);
+  if (events <= kMostEvents) return;
+  throw Error(ErrorKind::kUsage,
+              "a step of " + plural(std::llround(micro_batches), "micro-batch") + " on " +
+                  plural(std::llround(parts), "part") + " has " + format_count(std::llround(events)) +
+                  " events, more than the " + format_count(std::llround(kMostEvents)) + " of a picture",
+              "give a smaller --batch, or larger micro-batches");
+}
+
 PictureFiles::PictureFiles(const InferOptions& options, OutputSet* outputs) : page_(is_page(options.timeline)) {
   if (!options.timeline.empty()) timeline_ = &outputs->add(options.timeline);
   if (!options.trace.empty()) trace_ = &outputs->add(options.trace);
@@ -57,14 +68,7 @@ PictureFiles::PictureFiles(const InferOptions& options, OutputSet* outputs) : pa
 void PictureFiles::write(ReportPage page) const {
   if (timeline_ == nullptr && trace_ == nullptr && report_ == nullptr) return;
   const pipeline::PlacedPlan& placed = *page.placed;
-  const double events = pipeline::timeline_events(placed);
-  if (events > kMostEvents) {
-    throw Error(ErrorKind::kUsage,
-                "a step of " + plural(placed.problem().micro_batches(), "micro-batch") + " on " +
-                    plural(placed.num_stages(), "group") + " has " + format_count(static_cast<long long>(events)) +
-                    " events, more than the " + format_count(static_cast<long long>(kMostEvents)) + " of a picture",
-                "give a smaller --batch, or larger micro-batches");
-  }
+  check_timeline_events(placed.problem().micro_batches(), placed.plan.num_parts(), placed.plan.split_backward);
   const pipeline::Timeline timeline = record_timeline(placed);
   const pictures::TimelinePicture picture = pictures::timeline_picture(*page.document, timeline);
   if (timeline_ != nullptr) timeline_->write(page_ ? timeline_html(picture) : timeline_svg(picture));

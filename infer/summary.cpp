@@ -9,6 +9,7 @@
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "infer/explain.h"
+#include "plan/planners/kinds.h"
 #include "plan/planners/leaner.h"
 
 namespace automap::infer {
@@ -18,10 +19,10 @@ using pipeline::PlanCorner;
 using pipeline::PlanDocument;
 using pipeline::PlanStage;
 
-constexpr std::size_t kLabel = 8;
 constexpr std::size_t kMostStageLines = 4, kMostOthers = 3;
 constexpr int kLongestLayer = 40;
 constexpr double kNotWeighed = 2;
+constexpr const char *kTakes = "Takes", *kProven = "Proven";
 
 // A paragraph behind its label. What is not `needed` goes first, the last of those before the others. `rows`: a line
 // each, instead of the text as long as there is room.
@@ -33,7 +34,7 @@ struct Entry {
 };
 
 std::vector<std::string> lines_of(const Entry& entry, int width) {
-  const int room = width - static_cast<int>(kLabel);
+  const int room = width - static_cast<int>(kSummaryLabel);
   std::vector<std::string> lines = entry.rows.empty() ? wrap_words(printable(entry.text), room) : entry.rows;
   for (std::string& line : lines) line = shorten(printable(line), room);
   if (entry.rows.empty() && lines.size() > entry.most_lines) {
@@ -42,7 +43,7 @@ std::vector<std::string> lines_of(const Entry& entry, int width) {
   }
   for (std::size_t i = 0; i < lines.size(); ++i) {
     std::string label = i == 0 ? entry.label : "";
-    label.resize(kLabel, ' ');
+    label.resize(kSummaryLabel, ' ');
     lines[i] = label + lines[i];
   }
   return lines;
@@ -131,6 +132,13 @@ std::string batch_text(const PlanDocument& document, const ReportOptions& option
     out += ", " + format_amount(each) + " on each " + (document.stages.front().width > 1 ? "replica" : "device");
   }
   if (document.stages.size() > 1) out += std::string(", schedule ") + to_string(document.plan.schedule);
+  // Somebody chose a number that leaves replicas of one device with different shares, or devices without any.
+  const int devices = options.cluster_devices;
+  if (options.batch_given && devices > 1 && batch > devices && batch % devices != 0) {
+    const long long below = batch / devices * devices, above = below + devices;
+    out += "; --batch " + std::to_string(batch - below < above - batch ? below : above) + " divides by " +
+           format_count(devices) + " devices";
+  }
   return out;
 }
 
@@ -178,12 +186,75 @@ std::string short_name(const PlanCorner& corner) {
   return out.empty() ? corner.name : out;
 }
 
-// The best of other kinds that are longer, each once.
+// Stages are one after the other.
+bool is_pipeline(const PlanCorner& corner) {
+  return corner.fits && corner.stages > 1;
+}
+
+// The shortest pipeline beside the plan that can be had; null: none fits.
+const PlanCorner* best_pipeline(const PlanDocument& document) {
+  const PlanCorner* best = nullptr;
+  for (const PlanCorner& corner : document.corners) {
+    if (!is_pipeline(corner) || corner.name == "this plan") continue;
+    if (best == nullptr || (!best->left_out.empty() && corner.left_out.empty())) best = &corner;
+  }
+  return best;
+}
+
+std::string instead_text(const PlanCorner& corner, const PlanDocument& document) {
+  const double ratio = corner.simulated_step_ms / document.simulated_step_ms - 1;
+  std::string out = " would take " + format_ms(corner.simulated_step_ms);
+  if (std::abs(ratio) <= planners::kSameLength) {
+    out += ", as long";
+  } else {
+    out += " (" + format_change(ratio) + ")";
+  }
+  if (corner.devices < document.num_devices) out += " on " + plural(corner.devices, "device");
+  return out;
+}
+
+std::string none_text(const PlanCorner& corner) {
+  if (corner.memory_bytes > corner.capacity_bytes && corner.capacity_bytes > 0) {
+    return " does not fit: it needs " + format_bytes(corner.memory_bytes) + " of the " +
+           format_bytes(corner.capacity_bytes) + " on each device";
+  }
+  return ": " + corner.why;
+}
+
+// Why not what people know: of a plan of replicas alone why no pipeline, of any other why not FSDP.
+std::string why_not_text(const PlanDocument& document) {
+  const auto named = [&](const char* name) {
+    return std::find_if(document.corners.begin(), document.corners.end(),
+                        [&](const PlanCorner& corner) { return corner.name == name; });
+  };
+  if (document.corners.empty() || document.num_devices == 1) return "";
+  if (document.stages.size() > 1 || document.stages.front().width > 1) {
+    const auto sharded = named(planners::kFullyShardedKind);
+    if (sharded == document.corners.end()) return "";
+    return "FSDP" + (sharded->fits ? instead_text(*sharded, document) : none_text(*sharded));
+  }
+  if (const PlanCorner* pipeline = best_pipeline(document)) {
+    return "a pipeline (" + short_name(*pipeline) + ")" + instead_text(*pipeline, document) +
+           (pipeline->left_out.empty() ? "" : "; " + pipeline->left_out);
+  }
+  const auto grid = named(planners::kSeveralStagesKind);
+  return grid == document.corners.end() || grid->fits ? "" : "a pipeline" + none_text(*grid);
+}
+
+// The best of other kinds that are longer, each once; of a plan without stages the best pipeline among them.
 std::string others_text(const PlanDocument& document) {
   std::vector<std::string> named;
   double last_ms = document.simulated_step_ms;
+  const PlanCorner* pipeline = document.stages.size() == 1 ? best_pipeline(document) : nullptr;
+  if (pipeline != nullptr && pipeline->simulated_step_ms <= last_ms * (1 + 1e-6)) pipeline = nullptr;
   for (const PlanCorner& corner : document.corners) {
     if (!corner.fits || named.size() == kMostOthers) continue;
+    const bool last = named.size() + 1 == kMostOthers;
+    if (is_pipeline(corner)) {
+      pipeline = nullptr;
+    } else if (last && pipeline != nullptr && pipeline->simulated_step_ms <= kNotWeighed * document.simulated_step_ms) {
+      continue;
+    }
     if (corner.simulated_step_ms <= last_ms * (1 + 1e-6)) continue;
     // What takes twice as long nobody weighs, unless there is nothing else.
     if (!named.empty() && corner.simulated_step_ms > kNotWeighed * document.simulated_step_ms) break;
@@ -220,7 +291,7 @@ std::vector<Entry> entries_of(const PlanDocument& document, const ReportOptions&
     if (!text.empty()) entries.push_back({label, text, needed, lines_at_most});
   };
   add("Plan", headline_text(document, options), true, 3);
-  add("Takes", figures_text(document, options), true, 3);
+  add(kTakes, figures_text(document, options), true, 3);
   add("Batch", batch_text(document, options), true, 2);
   if (const Entry stages = stages_entry(document); !stages.text.empty()) entries.push_back(stages);
   // Who trains in another framework does not run the module.
@@ -234,10 +305,11 @@ std::vector<Entry> entries_of(const PlanDocument& document, const ReportOptions&
       false, 1);
   add("Instead", others_text(document), true, 2);
   add("Why", document.limits.empty() ? "" : document.limits.front().text, true, 2);
+  add("Why not", why_not_text(document), true, 2);
   for (const PlanDocument::Relaxed& one : document.relaxed) {
     if (one.possible) add("Try", one.options + ": " + format_ms(one.simulated_ms), false, 1);
   }
-  add("Proven", proven_text(document), true, 2);
+  add(kProven, proven_text(document), true, 2);
   add("More",
       options.details ? "" : "--explain " + explained_words(4) + " ... says more of one thing, --details all of it",
       false, 1);
@@ -279,9 +351,12 @@ std::string summary_text(const PlanDocument& document, const ReportOptions& opti
                in_rows != entries.end()) {
       in_rows->rows.clear();
     } else {
-      // The end of a paragraph, the last of those of several lines; where there is none, the last line.
-      const auto several =
-          std::find_if(entries.rbegin(), entries.rend(), [&](const Entry& e) { return lines_of(e, width).size() > 1; });
+      // The end of a paragraph, the last of those of several lines, but first of what is neither proven nor what the
+      // plan takes; where there is none, the last line.
+      const auto longer = [&](const Entry& e) { return lines_of(e, width).size() > 1; };
+      auto several = std::find_if(entries.rbegin(), entries.rend(),
+                                  [&](const Entry& e) { return e.label != kProven && e.label != kTakes && longer(e); });
+      if (several == entries.rend()) several = std::find_if(entries.rbegin(), entries.rend(), longer);
       if (several == entries.rend()) {
         entries.pop_back();
       } else {

@@ -12,6 +12,7 @@ namespace automap::infer {
 constexpr std::size_t kSummaryLines = 15;
 constexpr int kSummaryWidth = 100;
 constexpr int kLeastWidth = 40;
+constexpr std::size_t kSummaryLabel = 8;  // columns in front of every line
 
 // "FSDP (ZeRO 3)", "a pipeline of 4 stages, tensor parallelism of 2, recomputation": what the plan is.
 std::string kind_text(const pipeline::PlanDocument& document);

@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -15,6 +16,7 @@
 #include <utility>
 
 #include "automap_version.h"
+#include "common/base/colour.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
 #include "common/base/inputs.h"
@@ -125,7 +127,10 @@ bool printed = false;
 
 // `output_works` is false when standard output is what failed.
 int report(const char* kind, int code, const std::string& message, const std::string& hint, bool output_works) {
-  std::fputs(("error: " + message + "\n" + (hint.empty() ? "" : "  hint: " + hint + "\n")).c_str(), stderr);
+  std::fputs((coloured("error:", Colour::kError, STDERR_FILENO) + " " + message + "\n" +
+              (hint.empty() ? "" : "  hint: " + hint + "\n"))
+                 .c_str(),
+             stderr);
   if (json_errors && output_works && !printed) {
     const Json document = {{"error", {{"kind", kind}, {"message", message}, {"hint", hint}}}};
     const std::string text = json_text(document);
@@ -153,6 +158,20 @@ bool StopToken::stop_requested() noexcept {
 
 void print(std::string_view text) {
   print_exact(printable_lines(text));
+}
+
+void print_labelled(std::string_view text, std::size_t label_columns) {
+  const std::string lines = printable_lines(text);
+  if (!has_colours(STDOUT_FILENO)) return print_exact(lines);
+  std::string out;
+  for (std::size_t from = 0; from < lines.size();) {
+    const std::size_t end = std::min(lines.find('\n', from), lines.size() - 1) + 1;
+    const std::string line = lines.substr(from, end - from);
+    const std::size_t label = std::min(line.substr(0, label_columns).find_last_not_of(" \n") + 1, line.size());
+    out += (label == 0 ? "" : coloured(line.substr(0, label), Colour::kHeading, STDOUT_FILENO)) + line.substr(label);
+    from = end;
+  }
+  print_exact(out);
 }
 
 void print_exact(std::string_view bytes) {

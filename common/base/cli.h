@@ -24,6 +24,8 @@ int run_main(int argc, char** argv, const std::function<int(int, char**)>& body)
 //
 // Text for people: everything in it but line ends is made printable (common/base/printable.h).
 void print(std::string_view text);
+// The same of lines behind labels (ASCII) in the first so many columns, which are in bold on a terminal with colours.
+void print_labelled(std::string_view text, std::size_t label_columns);
 // Data for programs, byte by byte: JSON (json_text), INI, HLO.
 void print_exact(std::string_view bytes);
 

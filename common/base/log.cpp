@@ -1,16 +1,19 @@
 #include "common/base/log.h"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdio>
 
+#include "common/base/colour.h"
 #include "common/base/printable.h"
 
 namespace automap {
 namespace {
 std::atomic<LogLevel> level{LogLevel::kNormal};
 
-void write_line(const std::string& line) {
-  std::fputs((printable(line) + "\n").c_str(), stderr);
+void write_line(const std::string& line, const std::string& label = "") {
+  std::fputs((label + printable(line) + "\n").c_str(), stderr);
 }
 }  // namespace
 
@@ -28,7 +31,7 @@ void log_info(const std::string& line) {
   if (level != LogLevel::kQuiet) write_line(line);
 }
 void log_warning(const std::string& line) {
-  if (level != LogLevel::kQuiet) write_line("warning: " + line);
+  if (level != LogLevel::kQuiet) write_line(line, coloured("warning:", Colour::kWarning, STDERR_FILENO) + " ");
 }
 
 }  // namespace automap

@@ -401,33 +401,34 @@ Json utilization_json(const PlanUtilization& of) {
           {"hfu", known(of.hfu)}};
 }
 
+Json corner_json(const PlanCorner& corner) {
+  Json row = {{"name", corner.name}, {"fits", corner.fits}, {"why", corner.why}};
+  if (!corner.fits) return row;
+  row["layout"] = or_null(corner.layout);
+  row["stages"] = corner.stages;
+  row["width"] = corner.width;
+  row["devices"] = corner.devices;
+  row["micro_batches"] = corner.micro_batches;
+  row["micro_batch_samples"] = corner.micro_batch_samples;
+  row["step_ms"] = corner.step_ms;
+  row["simulated_step_ms"] = corner.simulated_step_ms;
+  row["memory_bytes"] = corner.memory_bytes;
+  row["capacity_bytes"] = corner.capacity_bytes;
+  row["utilization"] = utilization_json(corner.utilization);
+  if (!corner.left_out.empty()) row["left_out"] = corner.left_out;
+  if (!corner.chunk_cuts.empty()) row["chunk_cuts"] = corner.chunk_cuts;
+  if (!corner.stage_devices.empty()) {
+    row["stage_devices"] = corner.stage_devices;
+    row["stage_widths"] = corner.stage_widths;
+  }
+  return row;
+}
+
 namespace {
 
 Json corners_json(const std::vector<PlanCorner>& corners) {
   Json rows = Json::array();
-  for (const PlanCorner& corner : corners) {
-    Json row = {{"name", corner.name}, {"fits", corner.fits}, {"why", corner.why}};
-    if (corner.fits) {
-      row["layout"] = or_null(corner.layout);
-      row["stages"] = corner.stages;
-      row["width"] = corner.width;
-      row["devices"] = corner.devices;
-      row["micro_batches"] = corner.micro_batches;
-      row["micro_batch_samples"] = corner.micro_batch_samples;
-      row["step_ms"] = corner.step_ms;
-      row["simulated_step_ms"] = corner.simulated_step_ms;
-      row["memory_bytes"] = corner.memory_bytes;
-      row["capacity_bytes"] = corner.capacity_bytes;
-      row["utilization"] = utilization_json(corner.utilization);
-      if (!corner.left_out.empty()) row["left_out"] = corner.left_out;
-      if (!corner.chunk_cuts.empty()) row["chunk_cuts"] = corner.chunk_cuts;
-      if (!corner.stage_devices.empty()) {
-        row["stage_devices"] = corner.stage_devices;
-        row["stage_widths"] = corner.stage_widths;
-      }
-    }
-    rows.push_back(std::move(row));
-  }
+  for (const PlanCorner& corner : corners) rows.push_back(corner_json(corner));
   return rows;
 }
 

@@ -142,12 +142,13 @@ struct PlanUtilization {
 // The best of one kind of plan on the same costs (plan/planners/kinds.h).
 struct PlanCorner {
   std::string name;    // "data parallel"
-  bool fits = false;   // false: there is none; `why` says the reason, and the rest is 0
+  bool fits = false;   // false: there is none; `why` says the reason, and the rest but memory is 0
   std::string layout;  // of an even grid: "dp=2,pp=3,tp=4,micro-batch-size=2"
   int stages = 0, width = 1, devices = 0, micro_batches = 0;
   double micro_batch_samples = 0;
   double step_ms = 0, simulated_step_ms = 0;
-  double memory_bytes = 0, capacity_bytes = 0;  // of the fullest device
+  // Of the fullest device; of none that fits what the lightest needs, or 0 (not in the file).
+  double memory_bytes = 0, capacity_bytes = 0;
   PlanUtilization utilization;
   std::string why;       // what limits it
   std::string left_out;  // why it is not the plan: it is shorter, or no plan has its schedule yet
@@ -262,6 +263,8 @@ PlanDocument describe_plan(const PlacedPlan& placed, const Profile& profile);
 
 // As the document has it.
 Json utilization_json(const PlanUtilization& of);
+
+Json corner_json(const PlanCorner& corner);
 
 // The document, indented, with a final newline.
 std::string to_json_text(const PlanDocument& document);

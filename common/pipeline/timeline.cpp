@@ -142,9 +142,8 @@ double TimelineGroup::most_bytes() const {
   return most;
 }
 
-double timeline_events(const PlacedPlan& placed) {
-  const Plan& plan = placed.plan;
-  return (plan.split_backward ? 5.0 : 4.0) * plan.num_parts() * placed.problem().micro_batches();
+double timeline_events(double parts, double micro_batches, bool split_backward) {
+  return (split_backward ? 5 : 4) * parts * micro_batches;
 }
 
 Timeline record_timeline(const PlacedPlan& placed) {

@@ -54,7 +54,7 @@ struct Timeline {
 };
 
 // How many events record_timeline() makes, but for those that come once or once a bucket.
-double timeline_events(const PlacedPlan& placed);
+double timeline_events(double parts, double micro_batches, bool split_backward = false);
 
 Timeline record_timeline(const PlacedPlan& placed);
 

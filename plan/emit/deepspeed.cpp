@@ -71,8 +71,13 @@ std::string stages_text(const FrameworkPlan& plan, const ModulePaths& paths) {
 
 }  // namespace
 
-Emitted emit_deepspeed(const FrameworkPlan& plan, const std::string& layers) {
+Emitted emit_deepspeed(const FrameworkPlan& plan, const EmitOptions& options) {
+  const std::string& layers = options.layers;
   Emitted out;
+  if (plan.stages == 1 && plan.width > 1 && options.version.before(0, 16)) {
+    out.cannot = {"replicas of several devices before 0.16", "tensor_parallel.autotp_size came with it: --max-width 1"};
+    return out;
+  }
   Json config = {{"train_batch_size", plan.batch()},
                  {"train_micro_batch_size_per_gpu", plan.samples},
                  {"gradient_accumulation_steps", plan.micro_batches},

@@ -1,4 +1,4 @@
-// MaxText's keys (configs/base.yml of 0.2).
+// MaxText's keys (configs/base.yml of 0.1 and 0.2, which have the same).
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -51,7 +51,7 @@ ServerMesh server_mesh(const FrameworkPlan& plan) {
 
 }  // namespace
 
-Emitted emit_maxtext(const FrameworkPlan& plan) {
+Emitted emit_maxtext(const FrameworkPlan& plan, const FrameworkVersion& version) {
   Emitted out;
   const bool pipeline = plan.stages > 1;
   StackCounts stack;
@@ -121,8 +121,9 @@ Emitted emit_maxtext(const FrameworkPlan& plan) {
   if (!devices.empty() && alike) {
     out.launch = {"env", "CUDA_VISIBLE_DEVICES=" + numbers_text(plan.servers.front().devices, ",")};
   }
-  out.launch.insert(out.launch.end(), {"python3", "-m", "maxtext.trainers.pre_train.train"});
-  out.arguments.insert(out.arguments.begin(), "src/maxtext/configs/base.yml");
+  const bool moved = !version.before(0, 2);
+  out.launch.insert(out.launch.end(), {"python3", "-m", moved ? "maxtext.trainers.pre_train.train" : "MaxText.train"});
+  out.arguments.insert(out.arguments.begin(), moved ? "src/maxtext/configs/base.yml" : "MaxText/configs/base.yml");
   out.with_file = "FILE";
   if (plan.servers.empty()) out.missing.push_back("the servers are not known: all axes are inside one (ici)");
   for (const std::string& text : server_texts(plan)) out.missing.push_back(text);

@@ -1,4 +1,4 @@
-// Megatron-LM's arguments (megatron/training/arguments.py, core 0.13 and later).
+// Megatron-LM's arguments (megatron/training/arguments.py, core 0.12 to 0.16).
 #include <utility>
 
 #include "plan/emit/quote.h"
@@ -26,7 +26,7 @@ bool all_equal(const std::vector<int>& counts) {
 
 }  // namespace
 
-Emitted emit_megatron(const FrameworkPlan& plan) {
+Emitted emit_megatron(const FrameworkPlan& plan, const FrameworkVersion& version) {
   Emitted out;
   std::vector<std::string>& words = out.arguments;
   const auto add = [&](const std::string& option, const std::string& value = "") {
@@ -45,6 +45,12 @@ Emitted emit_megatron(const FrameworkPlan& plan) {
     add("pipeline-model-parallel-size", std::to_string(plan.stages));
     // What is spread evenly is so without a layout, in every version. A layout says itself how many parts a stage has.
     if (!all_equal(stack.counts)) {
+      if (version.before(0, 13)) {
+        out.cannot = {"stages of different numbers of layers before core 0.13",
+                      "--pipeline-model-parallel-layout came with it; --layout dp=..,pp=.. plans even stages"};
+        words.clear();
+        return out;
+      }
       add("pipeline-model-parallel-layout", layout_word(stack.counts));
     } else if (plan.chunks > 1) {
       add("num-layers-per-virtual-pipeline-stage", std::to_string(stack.counts.front()));
@@ -55,14 +61,16 @@ Emitted emit_megatron(const FrameworkPlan& plan) {
   add("micro-batch-size", std::to_string(plan.samples));
   add("global-batch-size", std::to_string(plan.batch()));
   if (plan.zero >= 2) {
-    for (const char* option : {"use-megatron-fsdp", "no-gradient-accumulation-fusion", "use-distributed-optimizer"}) {
-      add(option);
-    }
+    // Renamed in core 0.14, with a form of checkpoints of its own.
+    const bool renamed = !version.before(0, 14);
+    add(renamed ? "use-megatron-fsdp" : "use-custom-fsdp");
+    add("no-gradient-accumulation-fusion");
+    add("use-distributed-optimizer");
     add("data-parallel-sharding-strategy", plan.zero == 2 ? "optim_grads" : "optim_grads_params");
-    // Megatron-FSDP has no other way: core 0.13 wants these said, later versions turn them on themselves.
+    // Megatron-FSDP has no other way: early versions want these said, later ones turn them on themselves.
     add("overlap-grad-reduce");
     if (plan.zero == 3) add("overlap-param-gather");
-    add("ckpt-format", "fsdp_dtensor");
+    if (renamed) add("ckpt-format", "fsdp_dtensor");
     if (!plan.overlap) out.missing.push_back(kSumsBeside);
     out.missing.push_back("Megatron-FSDP wants CUDA_DEVICE_MAX_CONNECTIONS unset");
   } else {

@@ -14,6 +14,7 @@
 #include "common/base/printable.h"
 #include "common/base/suggest.h"
 #include "plan/planners/layers.h"
+#include "plan/planners/score.h"
 
 namespace automap::emit {
 namespace {
@@ -119,8 +120,18 @@ struct WordLayout {
   std::int64_t dp = 0, pp = 1, tp = 1, samples = 0, zero = 0;
   bool recompute = false;
   std::string schedule;
-  std::vector<int> layers;
+  std::vector<int> layers;  // of every part; kRestOfLayers: what is left
+  std::int64_t chunks = 1, layers_per_chunk = 0;
 };
+
+// How many parts each stage has, of so many that `what` says.
+std::int64_t chunks_of(std::size_t parts, std::int64_t stages, const std::string& what) {
+  if (static_cast<std::int64_t>(parts) % stages != 0) {
+    refuse_words(what + " has " + std::to_string(parts) + " parts for " + std::to_string(stages) +
+                 " stages, expected as many for each");
+  }
+  return static_cast<std::int64_t>(parts) / stages;
+}
 
 std::string layout_text(const WordLayout& of) {
   std::string text = "dp=" + (of.dp > 0 ? std::to_string(of.dp) : std::string("auto")) +
@@ -128,7 +139,12 @@ std::string layout_text(const WordLayout& of) {
   if (of.samples > 0) text += ",micro-batch-size=" + std::to_string(of.samples);
   text += ",zero=" + std::to_string(of.zero) + (of.recompute ? ",recompute=layer" : ",recompute=none");
   if (!of.schedule.empty()) text += ",schedule=" + of.schedule;
-  for (std::size_t s = 0; s < of.layers.size(); ++s) text += (s == 0 ? ",layers=" : "+") + std::to_string(of.layers[s]);
+  if (of.chunks > 1) text += ",chunks=" + std::to_string(of.chunks);
+  if (of.layers_per_chunk > 0) text += ",layers-per-chunk=" + std::to_string(of.layers_per_chunk);
+  for (std::size_t s = 0; s < of.layers.size(); ++s) {
+    const int count = of.layers[s];
+    text += (s == 0 ? ",layers=" : "+") + (count == planners::kRestOfLayers ? "rest" : std::to_string(count));
+  }
   return text;
 }
 
@@ -202,7 +218,8 @@ WordMap options_of(const std::vector<std::string>& words) {
 
 // torchrun's devices; 0: it does not say.
 std::int64_t launched(const WordMap& words) {
-  if (!words.has("nproc-per-node")) return 0;
+  const std::string each = words.text("nproc-per-node", "gpu");
+  if (each == "gpu" || each == "auto") return 0;
   return product(words.number("nproc-per-node", 1), words.number("nnodes", 1));
 }
 
@@ -224,27 +241,31 @@ ReadWords read_megatron(const std::vector<std::string>& all) {
   for (const char* other : {"context-parallel-size", "expert-model-parallel-size"}) {
     words.only_one(other, "parallelism of sequences and experts");
   }
-  for (const char* other : {"num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank",
-                            "decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers"}) {
+  for (const char* other : {"decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers"}) {
     if (words.has(other)) {
       refuse_words(std::string(other) + ": no layout has it", "say it as --pipeline-model-parallel-layout");
     }
   }
   if (words.has("pipeline-model-parallel-layout")) {
     layout.layers = layout_counts(words.text("pipeline-model-parallel-layout", ""));
-    if (static_cast<std::int64_t>(layout.layers.size()) != layout.pp) {
-      refuse_words("pipeline-model-parallel-layout has " + std::to_string(layout.layers.size()) + " parts for " +
-                       std::to_string(layout.pp) + " stages",
-                   "virtual stages are planned beside the plan alone (--chunks)");
-    }
-    if (layout.pp == 1) layout.layers.clear();
+    layout.chunks = chunks_of(layout.layers.size(), layout.pp, "pipeline-model-parallel-layout");
+    if (layout.layers.size() == 1) layout.layers.clear();
+  }
+  // Of one stage they say nothing; a layout says the number itself.
+  const std::int64_t per_chunk = words.number("num-layers-per-virtual-pipeline-stage", 0);
+  const std::int64_t virtual_stages = words.number("num-virtual-stages-per-pipeline-rank", 0);
+  if (layout.pp > 1 && layout.layers.empty()) {
+    layout.layers_per_chunk = virtual_stages > 0 ? 0 : per_chunk;
+    if (virtual_stages > 0) layout.chunks = virtual_stages;
   }
   const std::string sharding = words.text("data-parallel-sharding-strategy", "no_shard");
   const std::map<std::string, int> levels = {
       {"no_shard", 0}, {"optim", 1}, {"optim_grads", 2}, {"optim_grads_params", 3}};
   const auto level = levels.find(sharding);
   if (level == levels.end()) refuse_words("data-parallel-sharding-strategy: found '" + printable(sharding) + "'");
-  layout.zero = words.has("use-megatron-fsdp") ? level->second : words.has("use-distributed-optimizer") ? 1 : 0;
+  // Its name before core 0.14, too.
+  const bool fsdp = words.has("use-megatron-fsdp") || words.has("use-custom-fsdp");
+  layout.zero = fsdp ? level->second : words.has("use-distributed-optimizer") ? 1 : 0;
   words.text("use-distributed-optimizer", "");
   const std::string granularity = words.text("recompute-granularity", "none");
   const bool uniform =
@@ -259,12 +280,11 @@ ReadWords read_megatron(const std::vector<std::string>& all) {
   out.framework = "megatron";
   out.layout = layout_text(layout);
   out.batch = words.number("global-batch-size", 0);
-  const bool fsdp = words.has("use-megatron-fsdp");
   out.overlap = fsdp || words.has("overlap-grad-reduce");
   if (layout.tp > 1) out.sequence_parallel = words.has("sequence-parallel");
-  for (const char* read : {"use-megatron-fsdp", "overlap-grad-reduce", "overlap-param-gather", "sequence-parallel",
-                           "ckpt-format", "no-gradient-accumulation-fusion", "rdzv-backend", "rdzv-endpoint", "rdzv-id",
-                           "node-rank", "master-addr", "master-port", "num-layers"}) {
+  for (const char* read : {"use-megatron-fsdp", "use-custom-fsdp", "overlap-grad-reduce", "overlap-param-gather",
+                           "sequence-parallel", "ckpt-format", "no-gradient-accumulation-fusion", "rdzv-backend",
+                           "rdzv-endpoint", "rdzv-id", "node-rank", "master-addr", "master-port", "num-layers"}) {
     words.text(read, "");
   }
   out.ignored = words.unread();
@@ -412,6 +432,40 @@ WordMap toml_words(std::string_view text) {
   return map;
 }
 
+// "["layers.17", "layers.33"]" of torchtitan before 0.2: the modules that begin parts but the first.
+std::vector<int> counts_of_points(const std::string& points) {
+  std::vector<int> counts;
+  int before = 0;
+  const std::string nested = "[" + points + "]";
+  const std::vector<std::vector<std::string>> lists = named_lists(nested, 0).lists;
+  if (lists.size() != 1) {
+    refuse_words("pipeline_parallel_split_points is '" + printable(points) + "', expected a list of names in quotes");
+  }
+  for (std::string name : lists.front()) {
+    std::replace(name.begin(), name.end(), '.', '/');
+    const auto number = planners::layer_number(name);
+    if (!number || number->index <= before) {
+      refuse_words("pipeline_parallel_split_points: found " + printable(name) + ", expected layers in their order",
+                   "what begins a part is counted in layers: give the plan that the file was made of, --plan FILE");
+    }
+    counts.push_back(static_cast<int>(number->index) - before);
+    before = static_cast<int>(number->index);
+  }
+  counts.push_back(planners::kRestOfLayers);
+  return counts;
+}
+
+// How many parts each stage has: several under an interleaved schedule alone.
+std::int64_t parts_of_schedule(const WordLayout& layout, bool interleaved, const std::string& what) {
+  const std::int64_t chunks = chunks_of(layout.layers.size(), layout.pp, what);
+  if (chunks > 1 && !interleaved) {
+    refuse_words(
+        what + " has " + std::to_string(layout.layers.size()) + " parts for " + std::to_string(layout.pp) + " stages",
+        "several parts for a stage are of the schedule Interleaved1F1B");
+  }
+  return chunks;
+}
+
 ReadWords read_torchtitan(const WordMap& words) {
   WordLayout layout;
   const auto degree = [&](const char* key) { return words.number(std::string("parallelism.") + key, 1); };
@@ -443,22 +497,23 @@ ReadWords read_torchtitan(const WordMap& words) {
   layout.schedule = "1f1b";
   if (layout.pp > 1) {
     const std::string schedule = words.text("parallelism.pipeline_parallel_schedule", "1F1B");
-    if (schedule != "1F1B" && schedule != "GPipe") {
-      refuse_words("pipeline_parallel_schedule " + printable(schedule) + ": what is planned is 1F1B or GPipe");
+    if (schedule != "1F1B" && schedule != "GPipe" && schedule != "Interleaved1F1B") {
+      refuse_words("pipeline_parallel_schedule " + printable(schedule) +
+                   ": what is planned is 1F1B, GPipe or Interleaved1F1B");
     }
     layout.schedule = schedule == "GPipe" ? "gpipe" : "1f1b";
     const std::string modules = words.text("parallelism.module_fqns_per_model_part", "");
-    if (modules.empty()) {
+    const std::string points = words.text("parallelism.pipeline_parallel_split_points", "");
+    if (modules.empty() && points.empty()) {
       refuse_words(
           "parallelism.module_fqns_per_model_part is missing: torchtitan's own split has fewer layers in the "
           "first stage and the last",
           "give the file that it stands in");
     }
-    layout.layers = counts_of_modules(modules, 0);
-    if (static_cast<std::int64_t>(layout.layers.size()) != layout.pp) {
-      refuse_words("module_fqns_per_model_part has " + std::to_string(layout.layers.size()) + " parts for " +
-                   std::to_string(layout.pp) + " stages");
-    }
+    layout.layers = modules.empty() ? counts_of_points(points) : counts_of_modules(modules, 0);
+    layout.chunks =
+        parts_of_schedule(layout, schedule == "Interleaved1F1B",
+                          modules.empty() ? "pipeline_parallel_split_points" : "module_fqns_per_model_part");
   }
   ReadWords out;
   out.framework = "torchtitan";
@@ -574,16 +629,15 @@ ReadWords read_torch(std::string_view text) {
   layout.schedule = "1f1b";
   if (layout.pp > 1) {
     const std::string schedule = words.text("SCHEDULE", "Schedule1F1B");
-    if (schedule != "Schedule1F1B" && schedule != "ScheduleGPipe") {
-      refuse_words("SCHEDULE is " + printable(schedule) + ": what is planned is Schedule1F1B or ScheduleGPipe");
+    const bool interleaved = schedule == "ScheduleInterleaved1F1B";
+    if (schedule != "Schedule1F1B" && schedule != "ScheduleGPipe" && !interleaved) {
+      refuse_words("SCHEDULE is " + printable(schedule) +
+                   ": what is planned is Schedule1F1B, ScheduleGPipe or ScheduleInterleaved1F1B");
     }
     layout.schedule = schedule == "ScheduleGPipe" ? "gpipe" : "1f1b";
     const std::size_t modules = text.find("\nMODULES = [");
     if (modules != std::string_view::npos) layout.layers = counts_of_modules(text, modules);
-    if (static_cast<std::int64_t>(layout.layers.size()) != layout.pp) {
-      refuse_words("MODULES has " + std::to_string(layout.layers.size()) + " parts for " + std::to_string(layout.pp) +
-                   " stages");
-    }
+    layout.chunks = parts_of_schedule(layout, interleaved, "MODULES");
   }
   ReadWords out;
   out.framework = "torch";

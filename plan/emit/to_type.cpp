@@ -21,11 +21,11 @@ struct FrameworkEmitter {
 const std::vector<FrameworkEmitter>& emitters() {
   static const std::vector<FrameworkEmitter> rows = {
       {"jax", [](const FrameworkPlan& plan, const EmitOptions&) { return emit_jax_mesh(plan); }},
-      {"maxtext", [](const FrameworkPlan& plan, const EmitOptions&) { return emit_maxtext(plan); }},
+      {"maxtext", [](const FrameworkPlan& plan, const EmitOptions& o) { return emit_maxtext(plan, o.version); }},
       {"torch", [](const FrameworkPlan& plan, const EmitOptions& o) { return emit_torch(plan, o.layers); }},
-      {"torchtitan", [](const FrameworkPlan& plan, const EmitOptions& o) { return emit_torchtitan(plan, o.layers); }},
-      {"megatron", [](const FrameworkPlan& plan, const EmitOptions&) { return emit_megatron(plan); }},
-      {"deepspeed", [](const FrameworkPlan& plan, const EmitOptions& o) { return emit_deepspeed(plan, o.layers); }},
+      {"torchtitan", [](const FrameworkPlan& plan, const EmitOptions& o) { return emit_torchtitan(plan, o); }},
+      {"megatron", [](const FrameworkPlan& plan, const EmitOptions& o) { return emit_megatron(plan, o.version); }},
+      {"deepspeed", [](const FrameworkPlan& plan, const EmitOptions& o) { return emit_deepspeed(plan, o); }},
   };
   return rows;
 }
@@ -41,6 +41,14 @@ const FrameworkEmitter* emitter_of(const planners::Framework& framework) {
 
 bool emits(const planners::Framework& framework) {
   return emitter_of(framework) != nullptr;
+}
+
+std::vector<std::string> emitted_frameworks() {
+  std::vector<std::string> names;
+  for (const planners::Framework& framework : planners::all_frameworks()) {
+    if (emits(framework)) names.emplace_back(framework.name);
+  }
+  return names;
 }
 
 Emitted emit_for(const FrameworkPlan& plan, const EmitOptions& options) {
@@ -139,17 +147,19 @@ std::vector<std::string> torchrun_words(const FrameworkPlan& plan, std::vector<s
     return words;
   }
   words.insert(words.end(), {"--nnodes", std::to_string(servers.size())});
-  if (std::all_of(servers.begin(), servers.end(), [&](int used) { return used == servers.front(); })) {
-    words.insert(words.end(), {"--nproc-per-node", std::to_string(servers.front())});
-  } else {
-    missing->push_back("--nproc-per-node of each server, in order: " + numbers_text(servers));
+  const bool alike = std::all_of(servers.begin(), servers.end(), [&](int used) { return used == servers.front(); });
+  // One line for all servers: torchrun counts the devices that it sees of each.
+  words.insert(words.end(), {"--nproc-per-node", alike ? std::to_string(servers.front()) : "gpu"});
+  if (!alike) {
+    missing->push_back("processes of each server, in order: " + numbers_text(servers) +
+                       " (--nproc-per-node gpu starts one for each device that it sees)");
   }
   if (servers.size() > 1) {
     missing->push_back("on the servers, in order, --node-rank 0 to " + std::to_string(servers.size() - 1) +
                        " of torchrun, and on all --master-addr HOST, that of the first");
   }
   for (const std::string& text : server_texts(plan)) missing->push_back(text);
-  for (const std::string& text : device_texts(plan)) missing->push_back(text);
+  for (const std::string& text : device_texts(plan, !alike)) missing->push_back(text);
   return words;
 }
 

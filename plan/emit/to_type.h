@@ -9,6 +9,7 @@
 
 #include "common/graph/graph.h"
 #include "plan/emit/framework_plan.h"
+#include "plan/emit/versions.h"
 
 namespace automap::emit {
 
@@ -30,10 +31,12 @@ struct Emitted {
 
 struct EmitOptions {
   std::string layers;  // --layers: what the model calls the layers of its stack, "h.{i}"
+  FrameworkVersion version = {};
 };
 
 // Whether there is an emitter for it: for every framework but `any`.
 bool emits(const planners::Framework& framework);
+std::vector<std::string> emitted_frameworks();  // their names
 Emitted emit_for(const FrameworkPlan& plan, const EmitOptions& options);
 
 // The words for the end of a report, and the `to_type` of its JSON.
@@ -48,10 +51,10 @@ std::string to_type_text(const pipeline::PlanToType& told, const std::string& pl
 const planners::Framework* framework_of(const graph::Graph& graph);
 
 // One file for each framework (megatron.cpp, ...).
-Emitted emit_megatron(const FrameworkPlan& plan);
-Emitted emit_torchtitan(const FrameworkPlan& plan, const std::string& layers);
-Emitted emit_maxtext(const FrameworkPlan& plan);
-Emitted emit_deepspeed(const FrameworkPlan& plan, const std::string& layers);
+Emitted emit_megatron(const FrameworkPlan& plan, const FrameworkVersion& version);
+Emitted emit_torchtitan(const FrameworkPlan& plan, const EmitOptions& options);
+Emitted emit_maxtext(const FrameworkPlan& plan, const FrameworkVersion& version);
+Emitted emit_deepspeed(const FrameworkPlan& plan, const EmitOptions& options);
 Emitted emit_torch(const FrameworkPlan& plan, const std::string& layers);
 Emitted emit_jax_mesh(const FrameworkPlan& plan);
 

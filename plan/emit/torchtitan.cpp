@@ -1,4 +1,5 @@
-// torchtitan's tables (torchtitan/config/job_config.py of 0.2), as TOML and as options of its command line.
+// torchtitan's tables (torchtitan/config/job_config.py of 0.2, config_manager.py of 0.1), as TOML and as options of its
+// command line.
 #include <utility>
 
 #include "plan/emit/quote.h"
@@ -44,9 +45,24 @@ bool has_torchtitan_names(const FrameworkPlan& plan) {
   return false;
 }
 
+// The modules of every part; before 0.2 those that begin one, the first's left out.
+std::string parts_text(const ModulePaths& paths, bool begins) {
+  std::string text, list;
+  for (const std::vector<std::string>& stage : paths.stages) {
+    std::string names;
+    for (const std::string& name : stage) names += (names.empty() ? "" : ", ") + toml_literal(name);
+    text += "  [" + names + "],\n";
+    if (&stage != &paths.stages.front()) list += (list.empty() ? "" : ", ") + toml_literal(stage.front());
+  }
+  return begins ? "pipeline_parallel_split_points = [" + list + "]\n"
+                : "module_fqns_per_model_part = [\n" + text + "]\n";
+}
+
 }  // namespace
 
-Emitted emit_torchtitan(const FrameworkPlan& plan, const std::string& layers) {
+Emitted emit_torchtitan(const FrameworkPlan& plan, const EmitOptions& options) {
+  const std::string& layers = options.layers;
+  const bool begins = options.version.before(0, 2);
   Emitted out;
   const bool pipeline = plan.stages > 1;
   ModulePaths paths;
@@ -93,13 +109,7 @@ Emitted emit_torchtitan(const FrameworkPlan& plan, const std::string& layers) {
   std::string toml, table;
   for (const TomlKey& key : keys) {
     if (pipeline && table == "parallelism" && key.table != table) {
-      toml += "module_fqns_per_model_part = [\n";
-      for (const std::vector<std::string>& stage : paths.stages) {
-        std::string names;
-        for (const std::string& name : stage) names += (names.empty() ? "" : ", ") + toml_literal(name);
-        toml += "  [" + names + "],\n";
-      }
-      toml += "]\n";
+      toml += parts_text(paths, begins);
     }
     if (key.table != table) {
       table = key.table;
@@ -111,8 +121,9 @@ Emitted emit_torchtitan(const FrameworkPlan& plan, const std::string& layers) {
   }
   out.files.push_back({"", toml});
   if (pipeline) {
-    out.missing.push_back(
-        "parallelism.module_fqns_per_model_part, which the command line does not take: automap emit writes the file");
+    out.missing.push_back(std::string("parallelism.") +
+                          (begins ? "pipeline_parallel_split_points" : "module_fqns_per_model_part") +
+                          ", which the command line does not take: automap emit writes the file");
   }
   if (plan.width > 1 && !plan.sequence_parallel) {
     out.missing.push_back(

@@ -113,7 +113,12 @@ Candidate candidate_of(const std::string& kind, std::shared_ptr<const Problem> p
 }
 
 Candidate candidate_of(const std::string& kind, StepPlan found) {
-  if (!found.result.plan) return no_candidate(kind, found.result.infeasible);
+  if (!found.result.plan) {
+    Candidate none = no_candidate(kind, found.result.infeasible);
+    none.memory_bytes = found.result.least_memory_bytes;
+    none.capacity_bytes = found.result.available_memory_bytes;
+    return none;
+  }
   Candidate one = candidate_of(kind, std::move(found.problem), *std::move(found.result.plan));
   one.found_by = found.result.planner;
   one.size = found.size;

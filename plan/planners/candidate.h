@@ -28,9 +28,11 @@ struct Candidate {
   std::string layout;           // as frameworks name it, "dp=2,pp=3", where it is one
   double step_ms = 0;           // V; of an ordered schedule, which has none, the simulated step
   double simulated_step_ms = 0;
-  double memory_bytes = 0, capacity_bytes = 0;  // of the device with the least room to spare, by share
-  std::string why;                              // what limits it; without a plan: why there is none
-  std::string left_out;                         // why it is not the plan though it is shorter
+  // Of the device with the least room to spare, by share; without a plan what the lightest needs where memory leaves
+  // none, else 0.
+  double memory_bytes = 0, capacity_bytes = 0;
+  std::string why;       // what limits it; without a plan: why there is none
+  std::string left_out;  // why it is not the plan though it is shorter
 
   bool found() const { return !placed.stages.empty(); }
   bool of_one_width() const { return mixed == nullptr; }

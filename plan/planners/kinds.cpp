@@ -27,6 +27,8 @@ using pipeline::Problem;
 using pipeline::Schedule;
 using pipeline::StageVariant;
 
+constexpr const char* kEvenGridKind = "best even grid (Megatron)";
+
 bool always(const Question&) {
   return true;
 }
@@ -96,9 +98,10 @@ Candidate of_layout(const Question& quick, const Layout& layout, const char* nam
                       std::move(scored.plan));
 }
 
-std::optional<Candidate> even_grid(const KindTurn& turn, const char* name) {
+Candidate grid_from(const KindTurn& turn, int min_stages, const char* name) {
   const Question quick = quickly(turn.question);
   SweepRequest request;
+  request.min_stages = min_stages;
   request.schedules = quick.request.schedules;
   request.limits = quick.request.time_limits();
   const Sweep sweep = sweep_layouts(quick, request);
@@ -107,6 +110,27 @@ std::optional<Candidate> even_grid(const KindTurn& turn, const char* name) {
   Candidate one = of_layout(quick, best.layout, name);
   one.layout = best.layout.text();
   return one;
+}
+
+std::optional<Candidate> even_grid(const KindTurn& turn, const char* name) {
+  return grid_from(turn, 1, name);
+}
+
+// Beside a best grid of one stage: what a pipeline would take.
+std::optional<Candidate> grid_of_stages(const KindTurn& turn, const char* name) {
+  const Question& question = turn.question;
+  const PlanRequest& request = question.request;
+  const bool several = request.stages == 0 ? request.max_stages > 1 : request.stages > 1;
+  if (!several || question.cluster.num_devices() == 1 || most_layout_stages(question.profile()) == 1) {
+    return std::nullopt;
+  }
+  const std::vector<Candidate>& earlier = turn.earlier;
+  if (std::any_of(earlier.begin(), earlier.end(), [](const Candidate& one) {
+        return one.kind == kEvenGridKind && one.found() && one.num_stages() > 1;
+      })) {
+    return std::nullopt;
+  }
+  return grid_from(turn, 2, name);
 }
 
 // The best of one stage over every micro-batch that a layout of so many replicas of a width may have.
@@ -338,7 +362,7 @@ class OrderSearch {
 
   double shortest_so_far() const {
     double ms = turn_.best.simulated_step_ms;
-    for (const Candidate& one : turn_.kinds) {
+    for (const Candidate& one : turn_.earlier) {
       if (one.ordered()) ms = std::min(ms, one.simulated_step_ms);
     }
     return ms;
@@ -378,7 +402,7 @@ std::optional<Candidate> searched_order(const KindTurn& turn, const char* name) 
   OrderSearch search(turn, name);
   bool several = turn.best.num_stages() > 1;
   if (several) search.look(turn.best.problem, turn.best.plan);
-  for (const Candidate& one : turn.kinds) {
+  for (const Candidate& one : turn.earlier) {
     if (!one.ordered() || !one.of_one_width() || one.num_stages() < 2) continue;
     several = true;
     search.look(one.problem, one.plan);
@@ -399,11 +423,12 @@ const std::vector<KindRow>& uniform_kinds() {
   static const std::vector<KindRow> rows = {
       {"data parallel", always, plain_data_parallel, false},
       {"data parallel, ZeRO 1", always, sharded_optimizer, false},
-      {"data parallel, ZeRO 3 (FSDP)", always, fully_sharded, false},
+      {kFullyShardedKind, always, fully_sharded, false},
       {"operators split, one replica", always, operators_split, false},
       {"tensor x data, one stage", knows_widths, tensor_and_data, false},
       {"pipeline (the paper's)", always, paper_pipeline, false},
-      {"best even grid (Megatron)", always, even_grid, false},
+      {kEvenGridKind, always, even_grid, false},
+      {kSeveralStagesKind, always, grid_of_stages, false},
   };
   return rows;
 }

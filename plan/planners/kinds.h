@@ -16,9 +16,13 @@ namespace automap::planners {
 struct KindTurn {
   const Question& question;
   const Candidate& best;
-  const Bounds& bounds;                 // of `best`
-  const std::vector<Candidate>& kinds;  // what the rows in front came to
+  const Bounds& bounds;                   // of `best`
+  const std::vector<Candidate>& earlier;  // of the rows before
 };
+
+// Rows that reports speak of.
+constexpr const char* kFullyShardedKind = "data parallel, ZeRO 3 (FSDP)";
+constexpr const char* kSeveralStagesKind = "best even grid of several stages";
 
 struct KindRow {
   const char* name;

@@ -117,58 +117,107 @@ int whole_number(std::string_view value, const std::string& key, int least) {
   return number;
 }
 
-// Of a layout that says how many layers each stage has. A stage behind all of them holds what stands behind the stack.
-Plan plan_of_counts(const Layout& layout, const Profile& profile) {
+std::int64_t parts_of(const Layout& layout) {
+  return std::int64_t{layout.pp} * layout.chunks;
+}
+
+// Where the parts of a layout end that says how many layers each has. One behind all of them holds what stands behind
+// the stack.
+std::vector<int> cuts_of_counts(const Layout& layout, const Profile& profile) {
   const std::vector<int> starts = stack_starts(profile);
   if (starts.empty()) {
     refuse_layout("--layout: layers counts those of one stack, which the model does not have", "leave layers out");
   }
-  int all = 0;
-  for (const int count : layout.layers) all += count;
-  if (all != static_cast<int>(starts.size())) {
+  std::vector<int> counts = layout.layers;
+  const auto layers = static_cast<std::int64_t>(starts.size());
+  std::int64_t all = 0;
+  for (const int count : counts) all += std::max(0, count);
+  if (counts.back() == kRestOfLayers) {
+    counts.back() = static_cast<int>(std::max<std::int64_t>(0, layers - all));
+    all += counts.back();
+  }
+  if (all != layers) {
     refuse_layout(
         "--layout: layers are " + std::to_string(all) + " together, the model has " + std::to_string(starts.size()),
         "one number for each stage, + between them");
   }
-  Plan plan;
-  plan.schedule = layout.schedule;
+  std::vector<int> cuts;
   const std::vector<int> borders = layer_cuts(profile);
   const auto behind = std::upper_bound(borders.begin(), borders.end(), starts.back());
   int begun = 0;
-  for (int s = 1; s < layout.pp; ++s) {
-    begun += layout.layers[at(s - 1)];
+  for (int s = 1; s < parts_of(layout); ++s) {
+    begun += counts[at(s - 1)];
     const bool more = begun < all || behind != borders.end();
     const int cut = begun < all ? starts[at(begun)] : more ? *behind : 0;
-    if (!more || cut < 1 || (!plan.cuts.empty() && cut <= plan.cuts.back())) {
-      refuse_layout("--layout: layers leaves nothing for stage " + std::to_string(more ? s : s + 1),
+    if (!more || cut < 1 || (!cuts.empty() && cut <= cuts.back())) {
+      refuse_layout("--layout: layers leaves nothing for " + std::string(layout.chunks > 1 ? "part " : "stage ") +
+                        std::to_string(more ? s : s + 1),
                     "only the first stage (what stands in front of the layers) and the last can do without layers");
     }
-    plan.cuts.push_back(cut);
-    plan.device_cuts.push_back(s * layout.dp);
+    cuts.push_back(cut);
   }
-  return plan;
+  return cuts;
+}
+
+// Where the parts of a layout end.
+std::vector<int> cuts_of(const Layout& layout, const Profile& profile) {
+  if (!layout.layers.empty()) return cuts_of_counts(layout, profile);
+  const std::vector<int> starts = layer_starts(profile);
+  const int layers = static_cast<int>(starts.size()), parts = static_cast<int>(parts_of(layout));
+  if (parts > 1 && layers < parts) {
+    refuse_layout("--layout: pp=" + std::to_string(layout.pp) + " stages" +
+                      (layout.chunks > 1 ? " of " + std::to_string(layout.chunks) + " chunks" : "") +
+                      ", and the model has " + std::to_string(layers) + " whole layers",
+                  layers > 1 ? layout.chunks > 1 ? "fewer stages or chunks" : "at most pp=" + std::to_string(layers)
+                             : "the profile names no layers to spread: give a plan with --plan instead");
+  }
+  std::vector<int> cuts;
+  int begun = 0;
+  for (int s = 1; s < parts; ++s) {
+    begun += layers / parts + (s <= layers % parts ? 1 : 0);
+    cuts.push_back(starts[at(begun)]);
+  }
+  return cuts;
 }
 
 // Options and cuts of a layout; nothing is judged.
 Plan plan_of(const Layout& layout, const Profile& profile) {
-  if (!layout.layers.empty()) return plan_of_counts(layout, profile);
-  const std::vector<int> starts = layer_starts(profile);
-  const int layers = static_cast<int>(starts.size());
-  if (layout.pp > 1 && layers < layout.pp) {
-    refuse_layout("--layout: pp=" + std::to_string(layout.pp) + " stages, and the model has " + std::to_string(layers) +
-                      " whole layers",
-                  layers > 1 ? "at most pp=" + std::to_string(layers)
-                             : "the profile names no layers to spread: give a plan with --plan instead");
-  }
   Plan plan;
   plan.schedule = layout.schedule;
-  int begun = 0;
-  for (int s = 1; s < layout.pp; ++s) {
-    begun += layers / layout.pp + (s <= layers % layout.pp ? 1 : 0);
-    plan.cuts.push_back(starts[at(begun)]);
-    plan.device_cuts.push_back(s * layout.dp);
-  }
+  plan.chunks = layout.chunks;
+  plan.split_backward = layout.schedule == Schedule::kZbH1;
+  plan.cuts = cuts_of(layout, profile);
+  for (int s = 1; s < layout.pp; ++s) plan.device_cuts.push_back(s * layout.dp);
   return plan;
+}
+
+// What interleaved 1F1B wants of a layout, whose schedule it is where there are chunks. `named`: the layout says one.
+void take_chunks(Layout& layout, bool named, const Framework& framework) {
+  if (!layout.interleaved()) {
+    if (named && layout.schedule == Schedule::kInterleaved) {
+      refuse_layout("--layout: schedule=interleaved without chunks", "name how many parts each stage has: chunks=2");
+    }
+    return;
+  }
+  constexpr int kMostChunks = 16;
+  if (!has_schedule(framework, Schedule::kInterleaved)) {
+    refuse_layout(std::string("--layout: ") + framework.name + " cannot run interleaved 1F1B", "leave chunks out");
+  }
+  if (layout.pp < 3 || layout.chunks > kMostChunks) {
+    refuse_layout("--layout: interleaved 1F1B of " + std::to_string(layout.pp) + " stages with " +
+                      (layout.layers_per_chunk > 0 ? "chunks" : std::to_string(layout.chunks) + " chunks") +
+                      ", which is simulated of three stages or more and " + std::to_string(kMostChunks) +
+                      " chunks or fewer",
+                  "give another pp, or leave chunks out");
+  }
+  if (layout.layers_per_chunk > 0 && (layout.chunks > 1 || !layout.layers.empty())) {
+    refuse_layout("--layout: layers-per-chunk beside chunks or layers, which say the same", "leave one of them out");
+  }
+  if (named && layout.schedule != Schedule::kInterleaved && layout.schedule != Schedule::k1f1b) {
+    refuse_layout(std::string("--layout: chunks with the schedule ") + to_string(layout.schedule),
+                  "several chunks are interleaved 1F1B: leave schedule out");
+  }
+  layout.schedule = Schedule::kInterleaved;
 }
 
 }  // namespace
@@ -184,7 +233,11 @@ std::string Layout::text() const {
   if (variant.zero > 0) out += ",zero=" + std::to_string(variant.zero);
   if (variant.recompute) out += ",recompute=layer";
   if (schedule != Schedule::kAdaptive) out += std::string(",schedule=") + to_string(schedule);
-  for (std::size_t s = 0; s < layers.size(); ++s) out += (s == 0 ? ",layers=" : "+") + std::to_string(layers[s]);
+  if (chunks > 1) out += ",chunks=" + std::to_string(chunks);
+  if (layers_per_chunk > 0) out += ",layers-per-chunk=" + std::to_string(layers_per_chunk);
+  for (std::size_t s = 0; s < layers.size(); ++s) {
+    out += (s == 0 ? ",layers=" : "+") + (layers[s] == kRestOfLayers ? "rest" : std::to_string(layers[s]));
+  }
   return out;
 }
 
@@ -223,26 +276,39 @@ Layout parse_layout(std::string_view text, const StageOverrides& overrides, cons
       layout.variant.recompute = value == "layer";
     } else if (key == "schedule") {
       const auto named = pipeline::parse_schedule(value);
-      if (!named || !is_alternating(*named)) {
-        refuse_layout("--layout: schedule is one of " + pipeline::alternating_names(), kExample);
+      if (!named || *named == Schedule::kSearched) {
+        refuse_layout("--layout: schedule is one of " + pipeline::alternating_names() + ", eager, interleaved, zb-h1",
+                      kExample);
       }
       layout.schedule = *named;
     } else if (key == "layers") {
       for (std::size_t from = 0; from <= value.size();) {
         const std::size_t plus = std::min(value.find('+', from), value.size());
-        layout.layers.push_back(whole_number(value.substr(from, plus - from), key, 0));
+        const std::string_view one = value.substr(from, plus - from);
+        const bool rest = one == "rest" && plus == value.size();
+        layout.layers.push_back(rest ? kRestOfLayers : whole_number(one, key, 0));
         from = plus + 1;
       }
+    } else if (key == "chunks") {
+      layout.chunks = whole_number(value, key, 1);
+    } else if (key == "layers-per-chunk") {
+      layout.layers_per_chunk = whole_number(value, key, 1);
     } else {
-      refuse_layout(
-          "--layout: unknown key '" + key + "', known: dp, pp, tp, micro-batch-size, zero, recompute, schedule, layers",
-          kExample);
+      refuse_layout("--layout: unknown key '" + key +
+                        "', known: dp, pp, tp, micro-batch-size, zero, recompute, schedule, layers, chunks, "
+                        "layers-per-chunk",
+                    kExample);
     }
   }
-  if (!layout.layers.empty() && layout.layers.size() != static_cast<std::size_t>(layout.pp)) {
+  const bool says_schedule = std::find(seen.begin(), seen.end(), "schedule") != seen.end();
+  take_chunks(layout, says_schedule, framework);
+  if (layout.interleaved() && !says_schedule) seen.emplace_back("schedule");
+  if (!layout.layers.empty() && layout.layers.size() != static_cast<std::size_t>(parts_of(layout))) {
     refuse_layout("--layout: layers has " + std::to_string(layout.layers.size()) +
-                      " numbers for pp=" + std::to_string(layout.pp) + " stages",
-                  "one number for each stage, + between them: layers=6+8+8+7");
+                      " numbers for pp=" + std::to_string(layout.pp) + " stages" +
+                      (layout.chunks > 1 ? " of " + std::to_string(layout.chunks) + " chunks" : ""),
+                  "one number for each stage" + std::string(layout.chunks > 1 ? " and chunk" : "") +
+                      ", + between them: layers=6+8+8+7");
   }
   if (std::find(seen.begin(), seen.end(), "schedule") == seen.end()) {
     layout.schedule = usual_schedule(framework, layout.pp);
@@ -501,14 +567,19 @@ ScoredPlan score_sizes(Layout layout, const Question& question) {
   return *std::move(best);
 }
 
-}  // namespace
+// Where a layout stands.
+struct LayoutGround {
+  std::string source;  // of errors
+  Profile profile;     // of its replicas
+  Cluster replicas;    // those that it uses
+};
 
-ScoredPlan score_layout(const Layout& given, const Question& question) {
+// Settles how many replicas there are, too.
+LayoutGround ground_of(Layout& layout, const Question& question) {
   const Profile& profile = question.profile();
   const Cluster& cluster = question.cluster;
-  Layout layout = given;
-  if (layout.dp == 0) layout.dp = std::max(1, cluster.num_devices() / (layout.pp * layout.tp));
-  ProblemOptions options = question.options;
+  if (layout.dp == 0)
+    layout.dp = std::max(1, static_cast<int>(cluster.num_devices() / (std::int64_t{layout.pp} * layout.tp)));
   const std::int64_t wanted = std::int64_t{layout.dp} * layout.pp * layout.tp;
   const int there = cluster.num_devices();
   const int stages = std::min({layout.pp, there, pipeline::kMaxPlanStages, most_layout_stages(profile)});
@@ -521,7 +592,7 @@ ScoredPlan score_layout(const Layout& given, const Question& question) {
   }
   const int devices = static_cast<int>(wanted);
   const std::string source = "--layout " + layout.text();
-  const AtWidth at = replicas_at(profile, cluster, layout.tp, source, ErrorKind::kUsage);
+  AtWidth at = replicas_at(profile, cluster, layout.tp, source, ErrorKind::kUsage);
   const int replicas = at.replicas.num_devices();
   if (layout.dp * layout.pp > replicas) {
     refuse_layout("--layout: dp=" + std::to_string(layout.dp) + " times pp=" + std::to_string(layout.pp) + " are " +
@@ -535,6 +606,17 @@ ScoredPlan score_layout(const Layout& given, const Question& question) {
                       std::to_string(pipeline::kMaxPlanStages) + " are planned",
                   "pp=" + std::to_string(stages) + " would do");
   }
+  return {source, std::move(at.profile), machine::first_devices(at.replicas, devices / layout.tp)};
+}
+
+// Whether somebody says how many samples a micro-batch has.
+bool size_said(const Layout& layout, const StepRequest& step) {
+  return layout.micro_batch_size > 0 || step.micro_batch > 0 || step.micro_batches > 0;
+}
+
+// Of a layout whose size_said().
+ProblemOptions options_of(const Layout& layout, const Question& question) {
+  const Profile& profile = question.profile();
   StepRequest asked = question.step;
   if (layout.micro_batch_size > 0) {
     const std::int64_t samples = layout.micro_batch_size * layout.dp;
@@ -545,8 +627,6 @@ ScoredPlan score_layout(const Layout& given, const Question& question) {
                     "leave --micro-batch out");
     }
     asked.micro_batch = samples;
-  } else if (asked.micro_batch == 0 && asked.micro_batches == 0) {
-    return score_sizes(layout, question);
   } else if (asked.micro_batch == 0 && asked.batch == 0) {
     asked.micro_batch = layout.dp * pipeline::own_samples(profile);
   }
@@ -565,6 +645,7 @@ ScoredPlan score_layout(const Layout& given, const Question& question) {
   if (layout.variant.recompute && profile.forward_fraction >= 1) {
     refuse_layout("--layout: there is nothing to recompute, the model has no backward pass", "give recompute=none");
   }
+  ProblemOptions options = question.options;
   options.replicas = pipeline::Replicas::kWhole;
   options.micro_batches = size.micro_batches;
   options.micro_batch_samples = size.samples;
@@ -572,8 +653,36 @@ ScoredPlan score_layout(const Layout& given, const Question& question) {
   options.group_size = layout.dp;
   options.allow_idle_stages = true;
   options.width = layout.tp;
-  return score_plan(at.profile, machine::first_devices(at.replicas, devices / layout.tp), options,
-                    plan_of(layout, profile), source);
+  return options;
+}
+
+// How many chunks a stage has where each has so many layers.
+void settle_chunks(Layout& layout, const Profile& profile) {
+  if (layout.layers_per_chunk == 0) return;
+  const auto layers = static_cast<std::int64_t>(stack_starts(profile).size());
+  const std::int64_t of_all = std::int64_t{layout.layers_per_chunk} * layout.pp;
+  if (layers == 0 || layers % of_all != 0) {
+    refuse_layout("--layout: " + std::to_string(layout.layers_per_chunk) + " layers of each chunk in " +
+                      std::to_string(layout.pp) + " stages, and the model has " +
+                      (layers == 0 ? "no stack of layers" : "a stack of " + std::to_string(layers)),
+                  "stages times layers-per-chunk divide the layers");
+  }
+  layout.chunks = static_cast<int>(layers / of_all);
+  layout.layers_per_chunk = 0;
+}
+
+}  // namespace
+
+ScoredPlan score_layout(const Layout& given, const Question& question) {
+  Layout layout = given;
+  const LayoutGround ground = ground_of(layout, question);
+  settle_chunks(layout, question.profile());
+  if (!size_said(layout, question.step)) {
+    if (!layout.interleaved()) return score_sizes(layout, question);
+    refuse_layout("--layout: interleaved 1F1B without the samples of a micro-batch", "name micro-batch-size");
+  }
+  const ProblemOptions options = options_of(layout, question);
+  return score_plan(ground.profile, ground.replicas, options, plan_of(layout, question.profile()), ground.source);
 }
 
 }  // namespace automap::planners

@@ -27,9 +27,15 @@ struct Layout {
   std::int64_t micro_batch_size = 0;  // 0: not said
   pipeline::StageVariant variant;
   pipeline::Schedule schedule = pipeline::Schedule::kAdaptive;
-  std::vector<int> layers = {};  // [pp] of the model's one stack in each stage; empty: spread evenly
-  std::string text() const;      // "dp=8,pp=4,micro-batch-size=2,zero=1"
+  // [pp chunks] of the model's one stack in each part, part p on stage p mod pp; empty: spread evenly. The last may be
+  // kRestOfLayers.
+  std::vector<int> layers = {};
+  int chunks = 1;            // parts of the model on each stage: interleaved 1F1B
+  int layers_per_chunk = 0;  // instead of `chunks`: what each has of the model's stack; 0: not said
+  bool interleaved() const { return chunks > 1 || layers_per_chunk > 0; }
+  std::string text() const;  // "dp=8,pp=4,micro-batch-size=2,zero=1"
 };
+constexpr int kRestOfLayers = -1;
 
 // What the command line says of every stage; empty: nothing.
 struct StageOverrides {

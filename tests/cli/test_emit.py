@@ -189,10 +189,72 @@ class Emit(ProgramTest):
             self.assertEqual((layout.count("|") + 1, layout.count("t")), (parts, 24))
         else:
             self.assertEqual(int(words[words.index("--num-layers-per-virtual-pipeline-stage") + 1]) * parts, 24)
-        self.assert_fails(run("automap-infer", SCAN, "--cluster", "config-a", "--layout", text), 2, "virtual" if "virtual" in text else "parts")
-        self.assert_refused("needs the model", path, "--to", "megatron", *kind, hint="--model MODULE")
+        # Read back it is the same: of every framework that has it, each with ZeRO as its pipelines have it.
+        for framework, zero in (("megatron", "1"), ("torch", "0"), ("torchtitan", "3")):
+            with self.subTest(framework):
+                if framework != "megatron":
+                    given = (SCAN, "--cluster", "config-a", "--batch", "64", "--for", framework, "--max-width", "1", "--zero", zero)
+                    self.assertEqual(run("automap-infer", *given, "--effort", "quick", "-q", "-o", path).returncode, 0)
+                row = next(one for one in json.loads(path.read_text())["corners"] if one["name"] == corner["name"])
+                layout = self.emit(path, framework, *kind, "--model", SCAN)[0]
+                done = run("automap-infer", SCAN, "--cluster", "config-a", "--layout", layout, "--json")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                read = json.loads(done.stdout)
+                self.assertEqual(read["schedule"]["name"], "interleaved")
+                self.assertEqual(read["schedule"]["chunks"], (len(row["chunk_cuts"]) + 1) // row["stages"])
+                for key in ("devices", "micro_batches", "micro_batch_samples", "simulated_step_ms"):
+                    self.assertEqual(read[key], row[key], key)
+                self.assertEqual([part["last_instruction"] for part in read["parts"][:-1]], row["chunk_cuts"])
+                self.assertEqual([part["group"] for part in read["parts"]],
+                                 [p % row["stages"] + 1 for p in range(len(read["parts"]))])
+                self.assertAlmostEqual(max(group["memory_bytes"] for group in read["groups"]), row["memory_bytes"], delta=1)
+        # It is a plan like others: shown, written, scored again to the bit, and told in the same words.
+        done = run("automap-infer", SCAN, "--cluster", "config-a", "--layout", text, "-o", self.folder / "layout.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertLessEqual(max(map(len, done.stdout.split("\n"))), 100)
+        self.assertIn("schedule interleaved", " ".join(done.stdout.split()))
+        written = json.loads((self.folder / "layout.json").read_text())
+        again = run("automap-infer", SCAN, "--cluster", "config-a", "--plan", self.folder / "layout.json", "--json")
+        self.assertEqual(json.loads(again.stdout)["simulated_step_ms"], written["simulated_step_ms"])
+        self.assertEqual(self.emit(self.folder / "layout.json", "megatron", "--model", SCAN)[1]["arguments"], words)
+        for layout, why in (("dp=2,pp=2,chunks=2", "three stages"), ("dp=1,pp=4,chunks=2", "without the samples"),
+                            ("dp=1,pp=4,chunks=2,schedule=gpipe,micro-batch-size=1", "schedule gpipe"),
+                            ("dp=1,pp=4,chunks=2,layers=1+2,micro-batch-size=1", "2 numbers for pp=4 stages of 2 chunks"),
+                            ("dp=1,pp=4,layers-per-chunk=5,micro-batch-size=1", "a stack of 24"),
+                            ("dp=1,pp=4,chunks=2,layers-per-chunk=3", "say the same")):
+            self.assert_fails(run("automap-infer", SCAN, "--cluster", "config-a", "--layout", layout), 2, why)
+        self.assert_refused("needs the model", path, "--to", "torchtitan", *kind, hint="--model MODULE")
         self.assert_refused("cannot run interleaved 1F1B", path, "--to", "deepspeed", *kind, "--model", SCAN)
-        self.assert_refused("no plan of the kind 'x'", path, "--to", "megatron", "--kind", "x", hint=corner["name"])
+        self.assert_refused("no plan of the kind 'x'", path, "--to", "torchtitan", "--kind", "x", hint=corner["name"])
+
+    def test_versions(self):
+        """What differs by version is written in its words, read back, and what is not known is refused."""
+        path, plan = self.plan(GPT2, "h100-2x8", 256, "torchtitan", "--stages", "2")
+        (begins,) = re.findall(r'pipeline_parallel_split_points = \["(layers\.\d+)"\]', self.emit(path, "torchtitan", "--framework-version", "0.1.0")[0])
+        text = self.emit(path, "torchtitan", "--framework-version", "0.1.0")[0]
+        self.assertNotIn("module_fqns_per_model_part", text)
+        self.assertEqual(int(begins.split(".")[1]), plan["layer_split"]["layers_per_stage"]["h"][0])
+        done = run("automap-infer", GPT2, "--cluster", "h100-2x8", "--layout", text, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(what(json.loads(done.stdout)), what(plan))
+        path, plan = self.plan(GPT2, "h100-2x8", 256, "megatron", "--stages", "1", "--zero", "3")
+        for version, word in (("0.12", "--use-custom-fsdp"), ("core_v0.13.1", "--use-custom-fsdp"), ("0.14.0", "--use-megatron-fsdp"),
+                              ("v0.16.1", "--use-megatron-fsdp")):
+            text, said = self.emit(path, "megatron", "--framework-version", version)
+            self.assertIn(word, text.split())
+            self.assertEqual("fsdp_dtensor" in text, word == "--use-megatron-fsdp")
+            self.assertEqual(said["version"], version)
+            done = run("automap-infer", GPT2, "--cluster", "h100-2x8", "--layout", text, "--json")
+            self.assertEqual(what(json.loads(done.stdout)), what(plan), done.stderr)
+        path, _ = self.plan(GPT2, "config-c", 256, "megatron", "--stages", "5")
+        self.assert_refused("before core 0.13", path, "--to", "megatron", "--framework-version", "0.12.3")
+        for framework, version, known in (("megatron", "0.11", "0.12 to 0.16"), ("megatron", "3.0", "0.12 to 0.16"), ("torch", "2.5.1", "2.6 to 2.9"),
+                                          ("torchtitan", "0.3.0", "0.1 to 0.2"), ("deepspeed", "0.20", "0.15 to 0.19"),
+                                          ("maxtext", "0.3", "0.1 to 0.2"), ("jax", "0.3.25", "0.4 to 0.10")):
+            self.assert_refused(f"of which versions {known} are", path, "--to", framework, "--framework-version", version)
+        for version in ("x", "16", "0.x", "1.2x", ""):
+            if version:
+                self.assert_refused("expected a version", path, "--to", "megatron", "--framework-version", version, hint="0.12 to 0.16")
 
     def test_bad_input(self):
         path, plan = self.plan(GPT2, "config-c", 256, "megatron", "--stages", "2")
@@ -223,7 +285,7 @@ class Emit(ProgramTest):
         report = run(*plain, "--stages", "1", "--zero", "3").stdout
         self.assertIn("\nTo type for maxtext\n  python3 -m maxtext.trainers.pre_train.train src/maxtext/configs/base.yml dcn_data_parallelism=", report)
         report = run(*plain, "--stages", "2", "--schedule", "1f1b").stdout
-        self.assertTrue(report.rstrip().split("\n")[-1].startswith("To type      nothing: maxtext cannot run "), report)
+        self.assertTrue(report.rstrip().split("\n\n")[-1].startswith("To type      nothing: maxtext cannot run "), report)
         out = self.folder / "a plan.json"
         for options, last in (((), "-o PLAN here, then automap emit PLAN"), (("-o", out), f"automap emit '{out}'")):
             report = run(*plain, "--for", "megatron", *options).stdout
@@ -241,7 +303,7 @@ class Emit(ProgramTest):
             self.assertIn(typed + "\n", done.stderr)
         # A profile tells of no framework.
         profile = self.put("p.csv", "c_ms,a_bytes,w_bytes,stash_bytes\n" + "1,1e6,1e6,1e6\n" * 8)
-        self.assertNotIn("To type", run("automap-infer", profile, "--cluster", "config-c").stdout)
+        self.assertIn("\nTo type      --for FRAMEWORK says it: jax or maxtext or ", run("automap-infer", profile, "--cluster", "config-c").stdout)
 
     def test_the_nearest_plan_is_told_instead(self):
         tiny = FIXTURES / "tiny_mlp.stripped.hlo"
@@ -255,7 +317,7 @@ class Emit(ProgramTest):
         self.assertAlmostEqual(json.loads(near.stdout)["simulated_step_ms"], told["instead"]["simulated_step_ms"], delta=1e-12)
         self.assertGreater(told["instead"]["simulated_step_ms"], plan["simulated_step_ms"])
         report = run(*asked).stdout
-        self.assertIn(f"\nTo type for maxtext, which cannot run {told['cannot']}: {told['instead']['plan']}, ", report)
+        self.assertIn(f"To type for maxtext, which cannot run {told['cannot']}: {told['instead']['plan']}, ", " ".join(report.split()))
         self.assertIn("--for maxtext -o PLAN here, then automap emit PLAN --to maxtext -o FILE\n", report)
         # The file that is written holds the plan itself.
         path = self.folder / "plan.json"
@@ -288,7 +350,7 @@ class Emit(ProgramTest):
         self.assertIn("DOES NOT FIT", full.stdout)
         # Who did not ask for the module's own framework is told which others can.
         report = run(*given, "dp=8,pp=2,micro-batch-size=1,schedule=1f1b").stdout
-        self.assertRegex(report, r"To type      nothing: maxtext cannot run .*; it can be run with .*--for megatron")
+        self.assertRegex(" ".join(report.split()), r"To type nothing: maxtext cannot run .*; it can be run with .*--for megatron")
 
     def test_layouts_of_uneven_stages(self):
         given = ("automap-infer", GPT2, "--cluster", "config-c", "--batch", "64", "--layout")

@@ -2,6 +2,9 @@
 
 import csv
 import json
+import os
+import pty
+import re
 import signal
 import subprocess
 import unittest
@@ -137,11 +140,15 @@ class Explain(ProgramTest):
         self.assertIn("bounds", words)
         on = (TINY, "--cluster", "config-a", "--effort", "quick")
         for word in words:
-            result = run("automap-infer", *on, "--explain", word)
-            self.assertEqual(result.returncode, 0, result.stderr)
-            self.assertGreater(len(result.stdout), 60, word)
-            self.assertNotIn("nan", result.stdout)
-            self.assertLessEqual(max(map(len, result.stdout.splitlines())), 100)
+            for columns in ("100", None):  # None: a pipe, for which no column is left out
+                result = run("automap-infer", *on, "--explain", word, env=environment(COLUMNS=columns) if columns else None)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertGreater(len(result.stdout), 60, word)
+                self.assertNotIn("nan", result.stdout)
+                if columns:
+                    self.assertLessEqual(max(map(len, result.stdout.splitlines())), 100)
+                else:
+                    self.assertNotIn("there is no room for", result.stdout)
         both = run("automap-infer", *on, "--explain", "memory,batch").stdout
         self.assertLess(both.index("Memory\n"), both.index("Batch\n"))
 
@@ -153,6 +160,63 @@ class Explain(ProgramTest):
             report = text.split("\nTo type for")[0].split("    split_spec = {")[0]
             self.assertLessEqual(max(map(len, report.splitlines())), columns)
         self.assertIn("there is no room for", text)
+
+
+class Colours(ProgramTest):
+    def seen(self, *arguments, **env):
+        """Standard output and standard error of a terminal of 100 columns."""
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen([BIN / "automap-infer", *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs,
+                                   env=environment(COLUMNS="100", TERM="xterm", **env))
+        os.close(theirs)
+        text = b""
+        while True:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:  # the end, of a terminal
+                break
+            if not part:
+                break
+            text += part
+        os.close(ours)
+        process.wait(TIMEOUT_S)
+        return text.decode().replace("\r\n", "\n")
+
+    def test_terminals_alone_have_colours(self):
+        on = (TINY, "--cluster", "config-a", "--effort", "quick", "--explore", "off", "--memory", "off", "--attention", "as-written")
+        plain = run("automap-infer", *on)
+        self.assertNotIn("\x1b", plain.stdout + plain.stderr)
+        text = self.seen(*on)
+        self.assertIn("\x1b[1mPlan\x1b[0m    Train", text)
+        self.assertNotIn("\x1b", self.seen(*on, NO_COLOR="1"))
+        without = re.sub("\x1b\\[[0-9]*[mK]", "", text)
+        self.assertIn(plain.stdout, without)
+        self.assertTrue(self.seen(TINY, "--cluster", "nowhere").startswith("\x1b[31merror:\x1b[0m "))
+
+
+class FiveQuestions(ProgramTest):
+    def test_ten_fixtures(self):
+        """What do I type, how long, does it fit, why not FSDP (of FSDP: why no pipeline), how sure: in fifteen lines of a hundred columns."""
+        for name, cluster, batch, *options in (
+                ("gpt2", "a100-2x8", 256), ("gpt2", "config-c", 256, "--for", "megatron"), ("llama_8b", "h100-4x8", 500, "--for", "megatron"),
+                ("llama_8b", "a100-2x8", 256), ("transformer_scan", "h100-1x8", 64), ("moe_dense", "h100-1x8", 64), ("mamba", "h100-1x8", 64),
+                ("resnet50", "h100-1x8", 256), ("vgg19", "config-b", 256), ("bert48", "config-b", 64, "--for", "torchtitan"),
+                ("t5_6_6", "h100-2x8", 64, "--for", "deepspeed"), ("unet", "h100-1x8", 64)):
+            with self.subTest(name=name, cluster=cluster, options=options):
+                result = run("automap-infer", FIXTURES / f"{name}.hlo.gz", "--cluster", cluster, "--batch", batch, "--effort", "quick", *options)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                # What is copied is a line, however long.
+                lines = [line for line in result.stdout.split("\n") if line and not line.startswith("  ")]
+                self.assertLessEqual(len(result.stdout.rstrip("\n").split("\n")), 15, result.stdout)
+                self.assertLessEqual(max(map(len, lines)), 100, result.stdout)
+                report = " ".join(result.stdout.split())
+                self.assertRegex(report, r"Takes [0-9.]+ (ms|s|min|us) a step \(")  # how sure of the time
+                self.assertRegex(report, r" of [0-9.]+ [GM]iB on ")
+                self.assertRegex(report, r"Why not (FSDP|a pipeline)")
+                self.assertRegex(report, r"Proven (no plan|nothing)")
+                self.assertRegex(result.stdout, r"(?m)^To type ( *nothing: .* cannot run |for \w+|.*--for )")
+                if batch == 500:
+                    self.assertIn("--batch 512 divides by 32 devices", report)
 
 
 class Graph(ProgramTest):

@@ -201,8 +201,10 @@ class Widths(ProgramTest):
         self.assertEqual(lengths, sorted(lengths))
         own = corners["this plan"]
         self.assertEqual(own["simulated_step_ms"], plan["simulated_step_ms"])
-        self.assertEqual(len(corners), 11)
-        corners.pop("zero bubble, ZB-H1 (even)")  # may be shorter than 1F1B
+        # With a grid of several stages where the best grid is of one, and the orders of stages where there are several.
+        self.assertIn(len(corners), (11, 12, 13, 14))
+        for ordered in ("zero bubble, ZB-H1 (even)", "backward first (eager)", "searched order"):
+            corners.pop(ordered, None)
         corners.pop("stages of different widths")  # may be shorter than any of one
         even = corners.pop("interleaved 1F1B (even)")
         self.assertIn("multiple", even["why"])  # three servers, and a power of two of micro-batches

@@ -127,6 +127,62 @@ TEST(Summary, NamesOthersByWhatPeopleType) {
       HasSubstr("Instead dp4 tp2 zero3 120 ms; data parallel, ZeRO 1 130 ms; dp4 pp2 zb-h1 recompute 140 ms\n"));
 }
 
+pipeline::PlanCorner kind(const std::string& name, int stages, double ms) {
+  pipeline::PlanCorner corner;
+  corner.name = name;
+  corner.fits = ms > 0;
+  corner.stages = stages;
+  corner.devices = 8;
+  corner.step_ms = corner.simulated_step_ms = ms;
+  return corner;
+}
+
+TEST(Summary, SaysWhyNotWhatPeopleKnow) {
+  const auto told = [](const PlanDocument& document) {
+    for (const SummarySentence& one : summary_sentences(document, options_of(document))) {
+      if (one.label == "Why not") return one.text;
+    }
+    return std::string();
+  };
+  PlanDocument plan = plan_of(2, 4);
+  EXPECT_EQ(told(plan), "");  // nothing else was looked at
+  plan.corners = {kind("this plan", 2, 100), kind("data parallel, ZeRO 3 (FSDP)", 1, 110)};
+  EXPECT_EQ(told(plan), "FSDP would take 110 ms (+10.0 %)");
+  plan.corners[1].devices = 4;
+  EXPECT_EQ(told(plan), "FSDP would take 110 ms (+10.0 %) on 4 devices");
+  plan.corners[1] = kind("data parallel, ZeRO 3 (FSDP)", 1, 0);
+  plan.corners[1].why = "deepspeed cannot run it";
+  EXPECT_EQ(told(plan), "FSDP: deepspeed cannot run it");
+  plan.corners[1].memory_bytes = 80 * (1LL << 30), plan.corners[1].capacity_bytes = 72 * (1LL << 30);
+  EXPECT_EQ(told(plan), "FSDP does not fit: it needs 80.0 GiB of the 72.0 GiB on each device");
+
+  plan = plan_of(1, 8, 1, 3);
+  plan.corners = {kind("this plan", 1, 100), kind("zero bubble, ZB-H1 (even)", 2, 105),
+                  kind("best even grid of several stages", 4, 120)};
+  plan.corners[1].left_out = "no plan has it";
+  plan.corners[2].layout = "dp=2,pp=4,micro-batch-size=1";
+  EXPECT_EQ(told(plan), "a pipeline (dp2 pp4) would take 120 ms (+20.0 %)");
+  plan.corners.pop_back();
+  EXPECT_EQ(told(plan), "a pipeline (zero bubble, ZB-H1 (even)) would take 105 ms (+5.0 %); no plan has it");
+  plan.corners[1] = kind("best even grid of several stages", 4, 0);
+  plan.corners[1].why = "no grid fits into memory";
+  EXPECT_EQ(told(plan), "a pipeline: no grid fits into memory");
+}
+
+// Of a plan of one stage a pipeline is named, though three others are shorter; and the batch that devices share.
+TEST(Summary, NamesAPipelineAndABatchThatDivides) {
+  PlanDocument plan = plan_of(1, 8);
+  plan.corners = {kind("a", 1, 101), kind("b", 1, 102), kind("c", 1, 103), kind("p", 2, 150)};
+  EXPECT_THAT(summary_text(plan, options_of(plan)), HasSubstr("Instead a 101 ms; b 102 ms; p 150 ms\n"));
+  plan.corners[3].simulated_step_ms = 250;  // nobody weighs that
+  EXPECT_THAT(summary_text(plan, options_of(plan)), HasSubstr("Instead a 101 ms; b 102 ms; c 103 ms\n"));
+  ReportOptions options = options_of(plan);
+  options.cluster_devices = 12, options.batch_given = true;
+  EXPECT_THAT(summary_text(plan, options), HasSubstr("; --batch 36 divides by 12 devices\n"));
+  options.cluster_devices = 16;
+  EXPECT_THAT(summary_text(plan, options), Not(HasSubstr("divides by")));
+}
+
 TEST(Summary, FitsItsLinesAndColumns) {
   for (const int stages : {1, 2, 4, 5, 64}) {
     for (const int width : {20, 40, 63, 100}) {

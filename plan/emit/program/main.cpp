@@ -31,17 +31,9 @@ using emit::Inexpressible;
 using pipeline::PlanDocument;
 
 struct EmitProgramOptions {
-  std::string plan, model, cluster, to, output, layers, kind;
+  std::string plan, model, cluster, to, output, layers, kind, version;
   bool json = false;
 };
-
-std::vector<std::string> emitted_names() {
-  std::vector<std::string> names;
-  for (const planners::Framework& framework : planners::all_frameworks()) {
-    if (emit::emits(framework)) names.push_back(framework.name);
-  }
-  return names;
-}
 
 void declare(OptionTable& table, EmitProgramOptions& o) {
   table.example("automap-infer fixtures/hlo/gpt2.hlo.gz --cluster a100-2x8 --batch 256 --for megatron -o plan.json",
@@ -58,9 +50,16 @@ void declare(OptionTable& table, EmitProgramOptions& o) {
       .reads_file()
       .required();
   table.add(&o.to, "to", "the framework whose words are written: docs/frameworks.md says what each can run")
-      .choices(emitted_names())
+      .choices(emit::emitted_frameworks())
       .metavar("FRAMEWORK")
       .required();
+  table
+      .add(&o.version, "framework-version",
+           "the version of the framework whose words are written: of megatron that of core; what is not known is "
+           "refused, with what is")
+      .no_file()
+      .metavar("VERSION")
+      .shown_default("the newest that is known");
   table
       .add(&o.output, "output",
            "write them to FILE, and what needs a file of its own beside it (of FILE.json FILE_stages.py); - is "
@@ -188,6 +187,7 @@ std::string emitted_json(const EmitProgramOptions& o, const Emitted& emitted) {
   Json files = Json::object();
   for (const emit::EmittedFile& file : emitted.files) files[file.module.empty() ? "main" : file.module] = file.text;
   return json_text({{"framework", o.to},
+                    {"version", o.version},
                     {"launch", emitted.launch},
                     {"arguments", emitted.arguments},
                     {"missing", emitted.missing},
@@ -201,6 +201,9 @@ int emit_main(int argc, char** argv) {
   if (!table.parse(argc, argv)) return 0;
   check_layers_option(o.layers);
   const planners::Framework& framework = planners::find_framework(o.to);
+  emit::EmitOptions words;
+  words.layers = o.layers;
+  if (!o.version.empty()) words.version = emit::version_asked(framework, o.version);
   const PlanDocument document = pipeline::load_plan(o.plan);
   // Before the model is read.
   const pipeline::PlanCorner* corner = o.kind.empty() ? nullptr : &corner_of(o, document);
@@ -224,14 +227,14 @@ int emit_main(int argc, char** argv) {
                                            : framework_plan(framework, document, facts, &plan);
   Emitted emitted;
   if (cannot.what.empty()) {
-    emitted = emit_for(plan, {o.layers});
+    emitted = emit_for(plan, words);
     cannot = emitted.cannot;
   }
   if (!cannot.what.empty()) {
     throw Error(ErrorKind::kUsage,
                 input_name(o.plan) + ": " + framework.name + " cannot run " + cannot.what + "; nothing was written",
                 corner != nullptr ? cannot.hint
-                : again           ? nearest_text(*again, document, {o.layers})
+                : again           ? nearest_text(*again, document, words)
                                   : cannot.hint + "; --model MODULE finds the nearest");
   }
   if (o.json) {

@@ -261,7 +261,8 @@ Written written(const FrameworkPlan& plan) {
 }
 
 // By the frameworks' table first, as automap-emit does it.
-Emitted emitted_for(const FrameworkPlan& plan, const planners::Framework& framework, const std::string& layers = "") {
+Emitted emitted_for(const FrameworkPlan& plan, const planners::Framework& framework, const std::string& layers = "",
+                    const FrameworkVersion& version = {}) {
   const Written made = written(plan);
   PlanFacts facts;
   if (plan.stages > 1) facts.layers = &made.layers;
@@ -285,7 +286,7 @@ Emitted emitted_for(const FrameworkPlan& plan, const planners::Framework& framew
   } else {
     out.cannot = framework_plan(framework, made.document, facts, &again);
   }
-  return out.cannot.what.empty() ? emit_for(again, {layers}) : out;
+  return out.cannot.what.empty() ? emit_for(again, {layers, version}) : out;
 }
 
 std::string told(const NamedPlan& one, const planners::Framework& framework, const std::string& layers) {
@@ -321,6 +322,49 @@ TEST(ToType, EveryFrameworkButAnyHasAnEmitter) {
   }
 }
 
+// What differs by version (the golden files are of the newest).
+TEST(ToType, VersionsHaveTheirWords) {
+  const auto emitted = [](const char* framework, const char* version, const std::string& name) {
+    for (const NamedPlan& one : plans()) {
+      const planners::Framework& of = planners::find_framework(framework);
+      if (one.name == name) return emitted_for(one.plan, of, "", version_asked(of, version));
+    }
+    ADD_FAILURE() << name;
+    return Emitted();
+  };
+  const std::string wide = "ZeRO 2 and replicas of 4 devices, split along the sequence";
+  const std::string uneven = "uneven 1F1B of 32 layers on 2 servers, replicas of 4 devices";
+  EXPECT_THAT(emitted("megatron", "0.13", wide).arguments, ::testing::Contains("--use-custom-fsdp"));
+  EXPECT_THAT(emitted("megatron", "0.13", wide).arguments, ::testing::Not(::testing::Contains("fsdp_dtensor")));
+  EXPECT_THAT(emitted("megatron", "0.14", wide).arguments, ::testing::Contains("--use-megatron-fsdp"));
+  EXPECT_THAT(emitted("megatron", "0.12", uneven).cannot.what, HasSubstr("before core 0.13"));
+  EXPECT_TRUE(emitted("megatron", "0.12", uneven).files.empty());
+  EXPECT_EQ(emitted("megatron", "0.13", uneven).cannot.what, "");
+  EXPECT_THAT(emitted("deepspeed", "0.15", wide).cannot.what, HasSubstr("before 0.16"));
+  EXPECT_EQ(emitted("deepspeed", "0.16", wide).cannot.what, "");
+  EXPECT_THAT(emitted("maxtext", "0.1", "data parallel on one server").launch, ::testing::Contains("MaxText.train"));
+  const Emitted out = emitted("torchtitan", "0.1", "interleaved 1F1B of uneven parts");
+  ASSERT_EQ(out.files.size(), 1u) << out.cannot.what;
+  EXPECT_THAT(out.files.front().text,
+              HasSubstr("pipeline_parallel_split_points = [\"layers.9\", \"layers.17\", \"layers.25\"]"));
+  EXPECT_THAT(read_words(out.files.front().text)->layout, HasSubstr(",chunks=2,layers=9+8+8+rest"));
+}
+
+TEST(ToType, UnknownVersionsAreRefused) {
+  const planners::Framework& megatron = planners::find_framework("megatron");
+  for (const char* version : {"0.12", "0.16.1", "core_v0.13.0", "v0.14", "0.15.0rc1", "0.15+local"}) {
+    EXPECT_NO_THROW(version_asked(megatron, version)) << version;
+  }
+  for (const char* version : {"", "16", "x", "0.x", "0.16x1", "1e5.3", "0.17", "0.11.9", "99999999999.1", "-0.16"}) {
+    EXPECT_THROW(version_asked(megatron, version), Error) << version;
+  }
+  for (const planners::Framework& framework : planners::all_frameworks()) {
+    if (!emits(framework)) continue;
+    const std::string page = read_file(std::string(AUTOMAP_SOURCE_DIR) + "/docs/emit/" + framework.name + ".md");
+    EXPECT_THAT(page, HasSubstr("Versions: " + known_versions(framework))) << framework.name;
+  }
+}
+
 // What was written says the same when it is read.
 TEST(ToType, WhatIsWrittenIsReadBack) {
   int read = 0;
@@ -330,8 +374,8 @@ TEST(ToType, WhatIsWrittenIsReadBack) {
   for (const char* name : {"megatron", "torchtitan", "maxtext", "deepspeed", "torch", "jax"}) {
     for (const NamedPlan& one : all) {
       const FrameworkPlan& plan = one.plan;
-      // Interleaved 1F1B is no layout, nor are stages that recompute beside stages that do not.
-      if (plan.chunks > 1 || plan.recompute != std::vector<bool>(plan.recompute.size(), plan.recompute_any())) continue;
+      // Stages that recompute beside stages that do not are no layout.
+      if (plan.recompute != std::vector<bool>(plan.recompute.size(), plan.recompute_any())) continue;
       const Emitted out = emitted_for(plan, planners::find_framework(name));
       if (!out.cannot.what.empty()) continue;
       SCOPED_TRACE(std::string(name) + ": " + one.name);
@@ -351,6 +395,10 @@ TEST(ToType, WhatIsWrittenIsReadBack) {
       }
       const std::size_t at = words->layout.find(",layers=");
       EXPECT_EQ(at == std::string::npos ? counts : words->layout.substr(at + 8), counts);
+      if (plan.chunks > 1) {
+        EXPECT_THAT(words->layout, ::testing::AnyOf(HasSubstr(",chunks=" + std::to_string(plan.chunks)),
+                                                    HasSubstr(",layers-per-chunk=3")));
+      }
       EXPECT_THAT(words->layout, HasSubstr(",pp=" + std::to_string(plan.stages) + ",tp=" + std::to_string(plan.width)));
       EXPECT_THAT(words->layout, HasSubstr(",micro-batch-size=" + std::to_string(plan.samples) + ","));
       if (name != std::string("megatron")) {
@@ -409,8 +457,17 @@ TEST(ReadWords, MegatronsLayoutsHaveItsGrammar) {
     EXPECT_THAT(refused("--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout " + layout),
                 HasSubstr(says));
   }
-  EXPECT_THAT(refused("--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Et|t|t|tL'"),
-              HasSubstr("4 parts for 2 stages"));
+  EXPECT_THAT(refused("--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Et|t|tL'"),
+              HasSubstr("3 parts for 2 stages"));
+  EXPECT_EQ(layers("Et|t|tt|L", 2), "layers=1+1+2+0");
+  const auto chunks = [](const std::string& words) {
+    const std::string layout = read_words("--pipeline-model-parallel-size 4 " + words)->layout;
+    return layout.substr(layout.find("schedule="));
+  };
+  EXPECT_EQ(chunks("--pipeline-model-parallel-layout 'Et|t|t|t|t|t|t|tL'"),
+            "schedule=1f1b,chunks=2,layers=1+1+1+1+1+1+1+1");
+  EXPECT_EQ(chunks("--num-layers-per-virtual-pipeline-stage 3"), "schedule=1f1b,layers-per-chunk=3");
+  EXPECT_EQ(chunks("--num-virtual-stages-per-pipeline-rank 2"), "schedule=1f1b,chunks=2");
 }
 
 // What people have in their files: comments, quotes of either kind, degrees that are left to the framework.
@@ -432,7 +489,8 @@ TEST(ReadWords, FilesOfPeopleAreRead) {
 
 TEST(ReadWords, WhatIsNotPlannedIsRefused) {
   EXPECT_THAT(refused("--context-parallel-size 2 --micro-batch-size 1"), HasSubstr("context-parallel-size"));
-  EXPECT_THAT(refused("--num-layers-per-virtual-pipeline-stage 2"), HasSubstr("virtual"));
+  EXPECT_THAT(refused("--num-layers-per-virtual-pipeline-stage x --pipeline-model-parallel-size 4"),
+              HasSubstr("virtual"));
   EXPECT_THAT(refused("--recompute-granularity selective"), HasSubstr("selective"));
   EXPECT_THAT(refused("--micro-batch-size two"), HasSubstr("'two'"));
   EXPECT_THAT(refused("torchrun --nproc-per-node 6 x.py --tensor-model-parallel-size 4"), HasSubstr("6 processes"));
@@ -450,7 +508,7 @@ TEST(ReadWords, WhatIsNotPlannedIsRefused) {
   EXPECT_THAT(refused("\"\"\"A plan.\"\"\"\nimport torch\n"), HasSubstr("Python"));
   const std::string torch = "# x\nimport torch\nSTAGES = 2\nSPLIT_BEFORE = []\n";
   EXPECT_THAT(refused(torch + "RECOMPUTE = [True, False]\n"), HasSubstr("of all stages alike"));
-  EXPECT_THAT(refused(torch + "SCHEDULE = ScheduleInterleaved1F1B\n"), HasSubstr("ScheduleInterleaved1F1B"));
+  EXPECT_THAT(refused(torch + "SCHEDULE = ScheduleZBVZeroBubble\n"), HasSubstr("ScheduleInterleaved1F1B"));
   EXPECT_THAT(refused(torch + "MODULES = [\n    [\"h.0\"],\n]\n"), HasSubstr("1 parts for 2 stages"));
   EXPECT_THAT(refused(torch + "SAMPLES = two\n"), HasSubstr("'two'"));
   EXPECT_THAT(refused("# x\nimport jax\nMESH = {\"stage\": 1}\n"), HasSubstr("data"));

@@ -1,0 +1,17 @@
+// Colours of what people read on a terminal: none where there is no terminal, nor where NO_COLOR is set (no-color.org)
+// or TERM is dumb.
+#pragma once
+
+#include <string>
+
+namespace automap {
+
+enum class Colour { kHeading, kWarning, kError };
+
+// Whether what is written to this stream (STDOUT_FILENO, STDERR_FILENO) is coloured.
+bool has_colours(int stream);
+
+// `text`, which is printable, in a colour where the stream has them, else as it is.
+std::string coloured(const std::string& text, Colour colour, int stream);
+
+}  // namespace automap
