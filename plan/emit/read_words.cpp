@@ -121,6 +121,7 @@ struct WordLayout {
   bool recompute = false;
   std::string schedule;
   std::vector<int> layers;  // of every part; kRestOfLayers: what is left
+  std::string behind;       // what the last part begins with, where it has no layer of the stack
   std::int64_t chunks = 1, layers_per_chunk = 0;
 };
 
@@ -145,6 +146,9 @@ std::string layout_text(const WordLayout& of) {
     const int count = of.layers[s];
     text += (s == 0 ? ",layers=" : "+") + (count == planners::kRestOfLayers ? "rest" : std::to_string(count));
   }
+  // A name that a layout cannot hold is left to what stands there first.
+  const bool plain = of.behind.find_first_of(",=") == std::string::npos;
+  if (!of.behind.empty() && plain) text += ",behind=" + of.behind;
   return text;
 }
 
@@ -374,11 +378,13 @@ NamedLists named_lists(std::string_view text, std::size_t at) {
   return out;
 }
 
-// How many layers of the stack that has the most each inner list of names holds ("layers.3", "h_3").
-std::vector<int> counts_of_modules(std::string_view text, std::size_t at) {
+// How many layers of the stack that has the most each inner list of names holds ("layers.3", "h_3"), and what the last
+// begins with where it has none.
+void take_modules(std::string_view text, std::size_t at, WordLayout& layout) {
   std::vector<std::map<std::string, int>> parts;
   std::map<std::string, int> all;
-  for (const std::vector<std::string>& names : named_lists(text, at).lists) {
+  const std::vector<std::vector<std::string>> lists = named_lists(text, at).lists;
+  for (const std::vector<std::string>& names : lists) {
     parts.emplace_back();
     for (std::string name : names) {
       std::replace(name.begin(), name.end(), '.', '/');
@@ -387,12 +393,11 @@ std::vector<int> counts_of_modules(std::string_view text, std::size_t at) {
   }
   const auto most =
       std::max_element(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  std::vector<int> counts;
   for (const std::map<std::string, int>& part : parts) {
     const auto found = most == all.end() ? part.end() : part.find(most->first);
-    counts.push_back(found == part.end() ? 0 : found->second);
+    layout.layers.push_back(found == part.end() ? 0 : found->second);
   }
-  return counts;
+  if (!lists.empty() && !lists.back().empty() && layout.layers.back() == 0) layout.behind = lists.back().front();
 }
 
 // "key = value" of tables, "table.key" -> value; a list stays as it stands.
@@ -510,7 +515,11 @@ ReadWords read_torchtitan(const WordMap& words) {
           "first stage and the last",
           "give the file that it stands in");
     }
-    layout.layers = modules.empty() ? counts_of_points(points) : counts_of_modules(modules, 0);
+    if (modules.empty()) {
+      layout.layers = counts_of_points(points);
+    } else {
+      take_modules(modules, 0, layout);
+    }
     layout.chunks =
         parts_of_schedule(layout, schedule == "Interleaved1F1B",
                           modules.empty() ? "pipeline_parallel_split_points" : "module_fqns_per_model_part");
@@ -558,7 +567,7 @@ ReadWords read_deepspeed(std::string_view text) {
   layout.recompute = config.has("activation_checkpointing");
   layout.schedule = "1f1b";
   if (const std::size_t at = stages.find("\nSTAGES = ["); at != std::string_view::npos && layout.pp > 1) {
-    layout.layers = counts_of_modules(stages, at);
+    take_modules(stages, at, layout);
     layout.recompute = stages.find("\nRECOMPUTE = True") != std::string_view::npos;
     constexpr std::string_view kWidth = "\nWIDTH = ";
     if (const std::size_t width = stages.find(kWidth); width != std::string_view::npos) {
@@ -636,7 +645,7 @@ ReadWords read_torch(std::string_view text) {
     }
     layout.schedule = schedule == "ScheduleGPipe" ? "gpipe" : "1f1b";
     const std::size_t modules = text.find("\nMODULES = [");
-    if (modules != std::string_view::npos) layout.layers = counts_of_modules(text, modules);
+    if (modules != std::string_view::npos) take_modules(text, modules, layout);
     layout.chunks = parts_of_schedule(layout, interleaved, "MODULES");
   }
   ReadWords out;

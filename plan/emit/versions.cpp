@@ -24,9 +24,8 @@ const std::vector<KnownVersions>& known_rows() {
       {"torchtitan",
        {0, 1},
        {0, 2},
-       "0.3 reads no such file: it is configured in Python, where the fields of `parallelism` and `training` are "
-       "called "
-       "as in 0.2"},
+       "0.3 reads no such file: it is configured in Python, where the fields of `parallelism` and `training` have the "
+       "same names"},
       {"megatron", {0, 12}, {0, 16}, "they are versions of megatron-core, as pip has them"},
       {"deepspeed", {0, 15}, {0, 19}, ""},
   };

@@ -121,6 +121,16 @@ std::int64_t parts_of(const Layout& layout) {
   return std::int64_t{layout.pp} * layout.chunks;
 }
 
+// Of these borders the first in front of the layer or module of that name; where none is called so, the first.
+int border_in_front_of(const Profile& profile, const std::string& name, std::vector<int>::const_iterator first,
+                       std::vector<int>::const_iterator last) {
+  const auto found = std::find_if(first, last, [&](int border) {
+    const std::string& layer = profile.layer[at(border)];
+    return layer == name || module_path(layer) == name;
+  });
+  return found == last ? *first : *found;
+}
+
 // Where the parts of a layout end that says how many layers each has. One behind all of them holds what stands behind
 // the stack.
 std::vector<int> cuts_of_counts(const Layout& layout, const Profile& profile) {
@@ -148,7 +158,10 @@ std::vector<int> cuts_of_counts(const Layout& layout, const Profile& profile) {
   for (int s = 1; s < parts_of(layout); ++s) {
     begun += counts[at(s - 1)];
     const bool more = begun < all || behind != borders.end();
-    const int cut = begun < all ? starts[at(begun)] : more ? *behind : 0;
+    const int cut =
+        begun < all ? starts[at(begun)]
+        : more      ? border_in_front_of(profile, s + 1 == parts_of(layout) ? layout.behind : "", behind, borders.end())
+                    : 0;
     if (!more || cut < 1 || (!cuts.empty() && cut <= cuts.back())) {
       refuse_layout("--layout: layers leaves nothing for " + std::string(layout.chunks > 1 ? "part " : "stage ") +
                         std::to_string(more ? s : s + 1),
@@ -238,6 +251,7 @@ std::string Layout::text() const {
   for (std::size_t s = 0; s < layers.size(); ++s) {
     out += (s == 0 ? ",layers=" : "+") + (layers[s] == kRestOfLayers ? "rest" : std::to_string(layers[s]));
   }
+  if (!behind.empty()) out += ",behind=" + behind;
   return out;
 }
 
@@ -289,14 +303,16 @@ Layout parse_layout(std::string_view text, const StageOverrides& overrides, cons
         layout.layers.push_back(rest ? kRestOfLayers : whole_number(one, key, 0));
         from = plus + 1;
       }
+    } else if (key == "behind") {
+      layout.behind = value;
     } else if (key == "chunks") {
       layout.chunks = whole_number(value, key, 1);
     } else if (key == "layers-per-chunk") {
       layout.layers_per_chunk = whole_number(value, key, 1);
     } else {
       refuse_layout("--layout: unknown key '" + key +
-                        "', known: dp, pp, tp, micro-batch-size, zero, recompute, schedule, layers, chunks, "
-                        "layers-per-chunk",
+                        "', known: dp, pp, tp, micro-batch-size, zero, recompute, schedule, layers, behind, "
+                        "chunks, layers-per-chunk",
                     kExample);
     }
   }

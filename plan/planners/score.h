@@ -30,6 +30,9 @@ struct Layout {
   // [pp chunks] of the model's one stack in each part, part p on stage p mod pp; empty: spread evenly. The last may be
   // kRestOfLayers.
   std::vector<int> layers = {};
+  // The layer behind the stack that the last part begins with, where `layers` says 0 of it; empty, or none of the
+  // model's: the first.
+  std::string behind = {};
   int chunks = 1;            // parts of the model on each stage: interleaved 1F1B
   int layers_per_chunk = 0;  // instead of `chunks`: what each has of the model's stack; 0: not said
   bool interleaved() const { return chunks > 1 || layers_per_chunk > 0; }

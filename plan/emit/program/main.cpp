@@ -187,7 +187,7 @@ std::string emitted_json(const EmitProgramOptions& o, const Emitted& emitted) {
   Json files = Json::object();
   for (const emit::EmittedFile& file : emitted.files) files[file.module.empty() ? "main" : file.module] = file.text;
   return json_text({{"framework", o.to},
-                    {"version", o.version},
+                    {"version", o.version.empty() ? Json() : Json(o.version)},
                     {"launch", emitted.launch},
                     {"arguments", emitted.arguments},
                     {"missing", emitted.missing},

@@ -394,7 +394,8 @@ TEST(ToType, WhatIsWrittenIsReadBack) {
         counts += (counts.empty() ? "" : "+") + std::to_string(of_stack);
       }
       const std::size_t at = words->layout.find(",layers=");
-      EXPECT_EQ(at == std::string::npos ? counts : words->layout.substr(at + 8), counts);
+      const std::string said = at == std::string::npos ? counts : words->layout.substr(at + 8);
+      EXPECT_EQ(said.substr(0, said.find(',')), counts);
       if (plan.chunks > 1) {
         EXPECT_THAT(words->layout, ::testing::AnyOf(HasSubstr(",chunks=" + std::to_string(plan.chunks)),
                                                     HasSubstr(",layers-per-chunk=3")));
