@@ -62,7 +62,7 @@ TEST(DescribeDataset, CountsRowsByTheirLabels) {
   std::filesystem::remove_all(folder);
   const Json& labels = found.description.document["labels"];
   EXPECT_EQ(json_text(labels), json_text(Json{{"optimal", 1}, {"infeasible", 1}, {"none", 3}}));
-  EXPECT_THAT(found.description.text, HasSubstr("3 rows not labelled"));
+  EXPECT_THAT(found.description.text, HasSubstr("60.0 % not labelled"));
 }
 
 }  // namespace

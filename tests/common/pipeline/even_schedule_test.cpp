@@ -255,7 +255,7 @@ TEST(Interleaved, EveryOperationOnceAndInOrder) {
 
 // Problems: memory is what a replay of the order holds, one chunk is the plan of contiguous stages.
 TEST(Interleaved, OfProblems) {
-  int compared = 0;
+  int compared = 0, whole = 0;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(seed);
     RandomProblemOptions how;
@@ -297,6 +297,12 @@ TEST(Interleaved, OfProblems) {
         continue;
       }
       EXPECT_GT(simulate_even_ms(even_times(problem, two), 8), 0);
+      if (even_feasible(problem, two)) {
+        ++whole;
+        EvenPlan empty = two;
+        empty.cuts[1] = empty.cuts[0];
+        EXPECT_FALSE(even_feasible(problem, empty));
+      }
       for (int g = 0; g < groups; ++g) {
         // Of every chunk what began and did not end, at every moment.
         const DeviceGroup& group = problem.group(g * each, (g + 1) * each);
@@ -322,6 +328,7 @@ TEST(Interleaved, OfProblems) {
     }
   }
   EXPECT_GT(compared, 100);
+  EXPECT_GT(whole, 10);
 }
 
 }  // namespace
