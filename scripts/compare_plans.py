@@ -33,8 +33,11 @@ def fixtures():
 def ask(program, *arguments):
     """-> (document or None, the error, processor seconds)"""
     start = os.times()
-    done = subprocess.run([str(program), *map(str, arguments), "--json", "-q"], capture_output=True, text=True,
-                          timeout=MOST_SECONDS)
+    try:
+        done = subprocess.run([str(program), *map(str, arguments), "--json", "-q"], capture_output=True, text=True,
+                              timeout=MOST_SECONDS)
+    except subprocess.TimeoutExpired:
+        return None, f"no answer in {MOST_SECONDS} s", MOST_SECONDS
     end = os.times()
     seconds = end.children_user + end.children_system - start.children_user - start.children_system
     try:
@@ -65,7 +68,7 @@ def fullest_gib(document):
 
 
 def kind_of(document):
-    """"32: pp2 x tp1 x dp16 zero1" """
+    """Devices, stages, widths and replicas of each, ZeRO, micro-batches: 32: pp2 tp2/1 dp8/16 zero1 x16"""
     groups = groups_of(document)
 
     def all_of(key, word, plain):
