@@ -119,13 +119,14 @@ void prefer_lean(const Question& question, Answer* out) {
 
 // All of the effort went to the width and the split of the batch that looks put first. Where a kind of plans comes to a
 // shorter one at others, its split is planned as if it had been asked for.
-void plan_at_the_split(const Question& question, Answer* out) {
+bool plan_at_the_split(const Question& question, Answer* out) {
   Question at_split = question;
   at_split.step.micro_batch = std::llround(out->one_width.size.samples);
   Candidate again = candidate_of("this plan", plan_step(at_split));
-  take(question, again, out);
+  const bool taken = take(question, again, out);
   note_widths(question, again, out);
   if (out->mixed && !shorter(*out->mixed, out->one_width, out->notes)) out->mixed.reset();
+  return taken;
 }
 
 // What the question's framework cannot run is no plan of any kind.
@@ -181,8 +182,7 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
   }
   const StepSize& of_plan = out.one_width.size;
   if ((of_plan.samples != searched.samples || of_plan.width != searched.width) && !out_of_time()) {
-    plan_at_the_split(rest, &out);
-    out.notes.found_ms = spent_ms();
+    if (plan_at_the_split(rest, &out)) out.notes.found_ms = spent_ms();
   }
   if (!out_of_time()) prefer_lean(rest, &out);
   // What became longer than the plan meanwhile needs no reason.
