@@ -26,6 +26,20 @@ void note_what_is_unusual(PlanInput& input, const machine::Cluster& cluster) {
   }
 }
 
+// One profile is for all devices: attention is written out in it where one of their types lacks kernels for it.
+void note_mixed_kernels(const std::string& without, const std::vector<machine::DeviceModel>& devices,
+                        PlanInput* input) {
+  const auto with = std::find_if(devices.begin(), devices.end(),
+                                 [](const machine::DeviceModel& device) { return device.has_fused_attention(); });
+  const bool of_16_bits = input->profile.work.find("16") != std::string::npos;
+  if (without.empty() || with == devices.end() || !of_16_bits) return;
+  input->notices.push_back(
+      "attention is counted as written on every device, since no kernels of libraries are known for " + without +
+      ": a plan on " + with->name +
+      " alone may be shorter than any that is looked at; ask about a cluster of those (or "
+      "--attention fused: as if all had them)");
+}
+
 // Those that are asked for, as far as servers have so many devices.
 std::vector<int> widths_asked(const InputOptions& options, const machine::Cluster& cluster) {
   std::vector<int> widths = machine::widths_of(cluster);
@@ -117,6 +131,7 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
   pipeline::match_devices(input.profile, cluster, source);
   input.notices.insert(input.notices.begin(), model.warnings.begin(), model.warnings.end());
   input.fused = std::move(model.fusion.found);
+  note_mixed_kernels(model.fusion.without_kernels, devices, &input);
   note_what_is_unusual(input, cluster);
   if (options.keep_module) input.module = read;
   return input;

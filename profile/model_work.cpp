@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <vector>
 
 #include "common/graph/attention_calls.h"
@@ -69,13 +68,12 @@ class Products {
  private:
   Count of_kernel(const FusedKernel& kernel) const {
     Count count;
-    std::set<InstructionId> seen;
     for (const InstructionId product : kernel.products) {
       const double flops = graph::dot_flops(graph_, product) * kernel.band.kept;
       count.flops += flops;
       // A gradient makes the scores again, whoever computes it: that is no copy that somebody asked for.
       const bool again = kernel.kind == FusedKernelKind::kAttentionGradient && product == kernel.tile;
-      if (again || !seen.insert(product).second) count.again += flops;
+      if (again) count.again += flops;
     }
     count.masked = kernel.band.kept < 1 ? 1 : 0;
     return count;

@@ -136,6 +136,18 @@ bool only_ordered(const Question& question, const Candidate& one, const Answer& 
       "or another --schedule may help");
 }
 
+// All of the effort went to the width and the split of the batch that looks put first. Where a kind of plans comes to a
+// shorter one at others, its split is planned as if it had been asked for.
+bool plan_at_the_split(const Question& question, Answer* out) {
+  Question at_split = question;
+  at_split.step.micro_batch = std::llround(out->one_width.size.samples);
+  Candidate again = candidate_of("this plan", plan_step(at_split));
+  const bool taken = take(question, again, out);
+  note_widths(question, again, out);
+  if (out->mixed && !shorter(*out->mixed, out->one_width, out->notes)) out->mixed.reset();
+  return taken;
+}
+
 // What the question's framework cannot run is no plan of any kind.
 std::optional<Candidate> find(const KindRow& row, const KindTurn& turn) {
   const Question& question = turn.question;
@@ -171,6 +183,7 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
     return !(rest.request.time_limit_s > 0) || question.request.stopped();
   };
   bool any_widths = false;
+  const StepSize searched = out.one_width.size;
   for (const KindRow& row : kinds) {
     if (!row.asked(question)) continue;
     if (out_of_time()) break;
@@ -190,6 +203,10 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
     }
     out.kinds.push_back(std::move(*one));
     any_widths = any_widths || row.any_widths;
+  }
+  const StepSize& of_plan = out.one_width.size;
+  if ((of_plan.samples != searched.samples || of_plan.width != searched.width) && !out_of_time()) {
+    if (plan_at_the_split(rest, &out)) out.notes.found_ms = spent_ms();
   }
   if (!out_of_time() && !question.beside.only_those) prefer_lean(rest, &out);
   // What became longer than the plan meanwhile needs no reason.

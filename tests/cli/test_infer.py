@@ -104,6 +104,12 @@ class Infer(ProgramTest):
             return json.loads(run("automap-infer", source, "--cluster", "a100-2x8", "--plan", self.put("written.json", json.dumps(written)), "--json").stdout)
         again = given(model)
         self.assertEqual(again["simulated_step_ms"], written["simulated_step_ms"])
+        # One profile is for all devices: with one among them that has no kernels, attention is as written on all.
+        servers = [{"count": 1, "devices": 1, "intra_gbytes_per_s": 100, "inter_gbytes_per_s": 10, "device": device}
+                   for device in ("v100-16gb", "a100-80gb")]
+        mixed = self.put("mixed.json", json.dumps({"schema": "automap.cluster/1", "servers": servers}))
+        said = run("automap-infer", model, "--cluster", mixed, "--layout", "dp=1,pp=1,micro-batch-size=2").stderr
+        self.assertIn("no kernels of libraries are known for v100-16gb: a plan on a100-80gb alone may be shorter", said)
         # A profile has the choice behind it.
         profile = self.put("written.h5", "")
         self.assertEqual(run("automap-profile", model, "--device", "a100-80gb", "--attention", "as-written", "-o", profile).returncode, 0)

@@ -34,6 +34,12 @@ class Widths(ProgramTest):
         plan = self.plan(MODEL, "--cluster", "config-b", "--limit", "pipeline,tensor", "--stages", "4", "--planner", "policy")
         self.assertEqual([stage["replicas"] for stage in plan["stages"]], [1] * 4)
 
+    def test_the_width_and_split_of_the_plan_get_all_of_the_effort(self):
+        """A row of even grids is the first to find width 8 in 2048 micro-batches."""
+        common = (FIXTURES / "llama_8b.hlo.gz", "--cluster", "config-c", "--batch", "4096", "--effort", "quick", "--max-stages", "4")
+        chosen, asked = self.plan(*common), self.plan(*common, "--micro-batch", "2")
+        self.assertLessEqual(chosen["simulated_step_ms"], 1.01 * asked["simulated_step_ms"])
+
     def test_a_plan_of_wide_replicas(self):
         plan = self.plan(MODEL, "--cluster", "config-b", "--effort", "quick", "--mixed-widths", "off")
         widths = {stage["width"] for stage in plan["stages"]}

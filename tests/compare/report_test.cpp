@@ -6,6 +6,7 @@
 
 #include "common/base/error.h"
 #include "common/base/json.h"
+#include "compare/other_spaces.h"
 
 namespace automap::compare {
 namespace {
@@ -34,6 +35,24 @@ Compared planted() {
   none.why_not = "nothing fits";
   compared.answers = {ours, alpa, none};
   return compared;
+}
+
+// Two nodes of 3 bytes on two accelerators of 4.
+TEST(OtherSpaces, MemoryIsAShareOfADevice) {
+  placement::Workload workload;
+  workload.accelerators = 2;
+  workload.memory_bytes = 4;
+  for (int i = 0; i < 2; ++i) {
+    placement::Node node;
+    node.name = "n", node.id = i, node.accelerator_ms = 1, node.cpu_ms = 10, node.bytes = 3;
+    workload.nodes.push_back(node);
+  }
+  workload.edges = {{0, 1}};
+  Question question;
+  question.workload = &workload;
+  const Answer answer = plan_tarnawski(question);
+  ASSERT_TRUE(answer.found);
+  EXPECT_DOUBLE_EQ(answer.fullest_share, 0.75);
 }
 
 TEST(CompareReport, SaysWhoIsShortestAndHowFarFromTheProof) {

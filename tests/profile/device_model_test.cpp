@@ -321,6 +321,20 @@ TEST(DeviceModel, ConvolutionsOnVectorUnits) {
   EXPECT_GT(rate(gradient, "v100-16gb"), 15.7);
 }
 
+// A group of 8 features fills a quarter of the units for matrix products.
+TEST(DeviceModel, NarrowGroupsOfConvolutionsFillFewUnits) {
+  const auto rate = [](int groups) {
+    const std::string text = "HloModule m\nENTRY e { x = f16[32,56,56,256] parameter(0)\n k = f16[3,3," +
+                             std::to_string(256 / groups) +
+                             ",256] parameter(1)\n ROOT c = f16[32,56,56,256] convolution(x, k), window={size=3x3 "
+                             "pad=1_1x1_1}, dim_labels=b01f_01io->b01f, feature_group_count=" +
+                             std::to_string(groups) + " }";
+    return graph::analyze_cost(parse(text)).total.flops / entry_ms(text);
+  };
+  EXPECT_LT(rate(32), rate(1) / 4);
+  EXPECT_LT(rate(32), rate(8) / 3);
+}
+
 std::string counted_loop_module(const std::string& counter) {
   return entry(
       "body { s = (s32[], BIG) parameter(0)\n i = s32[] get-tuple-element(s), index=0\n x = BIG get-tuple-element(s), "

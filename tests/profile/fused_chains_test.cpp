@@ -14,6 +14,7 @@
 #include "common/graph/dependence.h"
 #include "common/hlo/hlo_reader.h"
 #include "common/hlo/hlo_text.h"
+#include "common/machine/device.h"
 #include "profile/chain_tracker.h"
 #include "profile/fused_kernel_model.h"
 #include "profile/module_structure.h"
@@ -296,6 +297,20 @@ TEST(FusedChains, MasksThatNobodySkips) {
                   8),
             0);
   EXPECT_EQ(edges("  keep = pred[16,16] compare(j, width), direction=LT\n" + kSpread, 8), 0);
+  // A mask that an input may turn off.
+  EXPECT_EQ(edges(R"(  keep = pred[16,16] compare(i, j), direction=GE
+  free0 = bf16[] constant(0)
+  free = bf16[16,16] broadcast(free0), dimensions={}
+  no0 = bf16[] constant(-1e9)
+  no = bf16[16,16] broadcast(no0), dimensions={}
+  bias = bf16[16,16] select(keep, free, no)
+  on = pred[16,16] parameter(4)
+  chosen = bf16[16,16] select(on, bias, free)
+  biases = bf16[2,4,16,16] broadcast(chosen), dimensions={2,3}
+  masked = bf16[2,4,16,16] add(sc, biases)
+)",
+                  0),
+            0);
 }
 
 TEST(FusedChains, TimeFollowsTheScoresThatAreKept) {
@@ -308,6 +323,15 @@ TEST(FusedChains, TimeFollowsTheScoresThatAreKept) {
   // 16 keys of 1024: two tiles of eight at least.
   EXPECT_NEAR(ms({16.0 / 1024, 2, false}) / all, 0.21, 0.05);
   EXPECT_LE(ms({0.99, 2, false}), all);
+  // The kernel of a module takes its band's share of the products.
+  const auto compute_ms = [](const Found& f) {
+    const graph::ModuleCost cost = graph::analyze_cost(f.graph);
+    const machine::DeviceModel device = machine::load_device("h100");
+    return fused_work(KernelModel(f.graph, cost, device), f.graph, f.kernel("o")).compute_ms;
+  };
+  const double whole = compute_ms(masked("  masked = bf16[2,4,16,16] add(sc, sc)\n", 1024, 0));
+  const double half = compute_ms(masked("  keep = pred[16,16] compare(i, j), direction=GE\n" + kSpread, 1024, 0));
+  EXPECT_NEAR(half / whole, 0.6, 0.03);
 }
 
 // As PyTorch/XLA writes it: batches of heads in one dimension, the mask selected, dropout drawn outside.

@@ -121,6 +121,32 @@ TEST(Kept, FewestBytesOfAllSets) {
   EXPECT_GT(tried, 200);
 }
 
+// Two forms of one value are kept once, as the value.
+TEST(Kept, TransposesOfOneValueAreOne) {
+  const graph::Graph graph = hlo::read_hlo_text(R"(HloModule m
+ENTRY e {
+  h = f32[4,8,2] parameter(0)
+  x = f32[4,8,2] tanh(h)
+  a = f32[8,4,2] transpose(x), dimensions={1,0,2}
+  b = f32[2,8,4] transpose(x), dimensions={2,1,0}
+  ROOT r = (f32[8,4,2], f32[2,8,4]) tuple(a, b)
+})",
+                                                "test");
+  const graph::TrainingStep step = graph::analyze_training_step(graph);
+  const KeptFlow at{step.flow, [&](NodeId id) { return static_cast<double>(step.flow.shape(id).bytes); },
+                    [](NodeId) { return true; }};
+  std::vector<bool> keepable(static_cast<std::size_t>(step.flow.size()), false);
+  std::vector<NodeId> forms;
+  NodeId value = kNone;
+  for (NodeId id = 0; id < step.flow.size(); ++id) {
+    const Opcode opcode = step.flow.node(id).opcode;
+    keepable[static_cast<std::size_t>(id)] = opcode == Opcode::kTanh || opcode == Opcode::kTranspose;
+    if (opcode == Opcode::kTranspose) forms.push_back(id);
+    if (opcode == Opcode::kTanh) value = id;
+  }
+  EXPECT_EQ(cheapest_kept(at, keepable, forms, {}), std::vector<NodeId>{value});
+}
+
 // Megatron's count for a layer (arXiv 2205.05198): 34 bytes per value of a 16-bit layer with dropout, of which 3 are
 // masks, and 5 per score; here in f32 and without dropout, 64 and 4.
 TEST(Kept, BertLayersAsTheFormulaSays) {

@@ -63,6 +63,9 @@ TEST(Suggest, FindsSlipsAndAbbreviations) {
   EXPECT_EQ(closest_name("micro", known), "micro-batches");
   EXPECT_EQ(closest_name("memory", known), "");
   EXPECT_EQ(closest_name("", known), "");
+  // A letter that is missing counts, however many are.
+  EXPECT_EQ(closest_name("seed", {"some-other-extended", "speed"}), "speed");
+  EXPECT_EQ(closest_name("seed", {"some-other-extended"}), "");
 }
 
 TEST(Format, Plural) {

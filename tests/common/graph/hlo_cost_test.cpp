@@ -241,6 +241,10 @@ TEST(HloCost, CallsLoopsBranchesAndFusions) {
   const ModuleCost trips = analyze_cost(graph, WhileCounting::kTripCount);
   EXPECT_EQ(trips.total.flops, 6 * 22 + 20 + 20);
   EXPECT_EQ(trips.total.transcendentals, 10);
+  // One of two branches runs, so that what both have counts once.
+  std::string both = kNested;
+  both.replace(both.find("false_computation=g"), 19, "false_computation=f");
+  EXPECT_EQ(analyze_cost(hlo::read_hlo_text(both, "test")).total.transcendentals, 10);
 }
 
 TEST(HloCost, MalformedAttributesAreErrorsThatNameTheInstruction) {

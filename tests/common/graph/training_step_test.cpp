@@ -221,6 +221,30 @@ TEST(TrainingStep, AUserListDecides) {
   EXPECT_EQ(a.names(Part::kBackward), "de gw2 dh hh slope dh1 gw1");
 }
 
+// A listed variable that no result is the new value of tells nothing about who keeps state of its shape.
+TEST(TrainingStep, StateIsThatOfUpdatedVariables) {
+  const std::vector<VariableRequest> requests{
+      {"w1", "", "vars:1"}, {"b1", "", "vars:2"}, {"w2", "", "vars:3"}, {"b2", "", "vars:4"}};
+  TrainingStepOptions options;
+  options.variables = &requests;
+  const auto with = [&](const std::string& results) {
+    return Analyzed(two_layers("  rates = f32[8] parameter(6)", R"(
+  rate = f32[4,8] broadcast(rates), dimensions={1}
+  sw1 = f32[4,8] multiply(gw1, rate)
+  nw1 = f32[4,8] subtract(w1, sw1)
+  nb1 = f32[8] subtract(b1, gb1)
+  nw2 = f32[8,2] subtract(w2, gw2)
+  nb2 = f32[2] subtract(b2, gb2)
+  )" + results),
+                    options);
+  };
+  const Analyzed updated = with("ROOT r = (f32[4,8], f32[8], f32[8,2], f32[2], f32[]) tuple(nw1, nb1, nw2, nb2, loss)");
+  EXPECT_EQ(updated.inputs(InputRole::kSlot), "rates");
+  const Analyzed kept = with("ROOT r = (f32[4,8], f32[8,2], f32[2], f32[]) tuple(nw1, nw2, nb2, loss)");
+  EXPECT_EQ(kept.inputs(InputRole::kVariable), "w1 b1 w2 b2");
+  EXPECT_EQ(kept.inputs(InputRole::kSlot), "");
+}
+
 TEST(TrainingStep, OptimizerThatMultipliesMatrices) {
   const Analyzed a(two_layers("  m = f32[4,8] parameter(6)", R"(
   nm = f32[4,8] add(m, gw1)

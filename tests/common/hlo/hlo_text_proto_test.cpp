@@ -61,6 +61,17 @@ TEST(HloTextProtoTest, AllWaysToWriteTheSame) {
   EXPECT_EQ(graph.instruction(graph.entry().root).name, "n");
 }
 
+// The first instruction of a computation may be one, too.
+TEST(HloTextProtoTest, PredecessorsAreNamed) {
+  const Graph graph = read_hlo_as(
+      HloForm::kProtoText,
+      text_proto_module(kTextProtoParameter +
+                        "instructions { name: \"n\" opcode: \"negate\" id: 2 operand_ids: 1 "
+                        "control_predecessor_ids: 1 shape { element_type: F32 dimensions: 2 dimensions: 3 } }"),
+      "m.pbtxt");
+  EXPECT_EQ(graph.attribute(1, "control-predecessors"), "{%p}");
+}
+
 TEST(HloTextProtoTest, ErrorsHaveLineAndColumn) {
   EXPECT_THAT(text_proto_error(text_proto_module("instructions { name 5 }")),
               HasSubstr("m.pbtxt:4:21: found '5', expected ':'"));

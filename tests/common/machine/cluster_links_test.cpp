@@ -317,6 +317,12 @@ TEST(NcclLog, WrongResultsAndOtherTestsAreSaid) {
   for (std::size_t at; (at = old.find("     sum      -1")) != std::string::npos;)
     old.replace(at, 16, std::string(16, ' '));
   EXPECT_EQ(parse_nccl_log(old, "a.log").times.size(), 3u);
+  // Times of 0.1 s and more have no decimal point; they are no root for that.
+  old.replace(old.find("200.00"), 6, "200000");
+  old.replace(old.find("210.0"), 5, "210000");
+  const NcclLog long_times = parse_nccl_log(old, "a.log");
+  ASSERT_EQ(long_times.times.size(), 3u);
+  EXPECT_DOUBLE_EQ(long_times.times[2].ms, 200);
 }
 
 TEST(NcclLog, EveryCutOfItIsALogOrAnError) {

@@ -39,6 +39,7 @@ TEST(Division, ChargesAValueOncePerDevice) {
   EXPECT_EQ(cost.cut_bytes, 500'000);
   EXPECT_EQ(cost_of(graph, machine, {0, 0, 0}).cut_bytes, 0);
   EXPECT_DOUBLE_EQ(imbalance(machine, loads), 4.0 / 3 - 1);
+  EXPECT_DOUBLE_EQ(imbalance(machine, device_loads(graph, machine, {1, 0, 0})), 4.0 / 3 - 1);
 }
 
 // Between servers a message takes the slower way.

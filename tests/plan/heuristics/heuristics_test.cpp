@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "common/base/error.h"
@@ -61,6 +62,23 @@ TEST(Heuristics, AreNoWorseThanOneDeviceWhereMessagesAreFree) {
       }
     }
   }
+}
+
+// A chain of equal tasks is one path, and is cut where a device has its share.
+TEST(Heuristics, PathsAreCutAtTheShareOfADevice) {
+  WorkGraph work;
+  for (int t = 0; t < 8; ++t) {
+    Task task;
+    task.ms = 1;
+    task.unit = t;
+    work.tasks.push_back(task);
+    if (t > 0) work.values.push_back({t - 1, 0, {t}});
+  }
+  work.link();
+  const Hypergraph graph = hypergraph_of(work);
+  const Machine machine(small_cluster({2}));
+  const Devices devices = linear_clustering({work, graph, machine});
+  for (const DeviceId d : {0, 1}) EXPECT_EQ(std::count(devices.begin(), devices.end(), d), 4);
 }
 
 // At most 3 devices and 12 tasks: how far the best candidate is above the optimum.

@@ -401,6 +401,23 @@ TEST(Planning, WorkedCase) {
   EXPECT_EQ(ask(w, "greedy", Objective::kLatency)->value_ms, 8);
 }
 
+// A node that is longer than a device's share of all; nodes that fill a device to its last byte.
+TEST(Planning, LargeNodesAndFullDevices) {
+  Workload w;
+  w.accelerators = 2;
+  w.memory_bytes = 4;
+  for (int v = 0; v < 3; ++v) {
+    Node node;
+    node.id = v;
+    node.accelerator_ms = v == 1 ? 10 : 1;
+    node.bytes = 2;
+    w.nodes.push_back(node);
+  }
+  w.edges = {{0, 1}, {1, 2}};
+  EXPECT_EQ(simple_bound_ms(w, Objective::kThroughput), 10);
+  EXPECT_EQ(greedy(w, colour_units(w)), (std::vector<int>{0, 0, 1}));
+}
+
 // Two sets that are contiguous each by itself and need each other's results.
 TEST(Planning, SetsThatNeedEachOtherAreNotContiguous) {
   Workload w;

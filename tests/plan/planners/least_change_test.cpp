@@ -109,6 +109,10 @@ TEST(LeastChange, MoreServersOrLargerDevices) {
   EXPECT_TRUE(plan_step({profile, larger, options, {}, quick()}).result.plan);
   larger.devices["gpu"].memory_gib = 40;
   EXPECT_FALSE(plan_step({profile, larger, options, {}, quick()}).result.plan);
+  // Whatever larger types of devices there are beside it.
+  machine::Cluster several = servers(1);
+  several.devices["other"].memory_gib = 64;
+  EXPECT_EQ(fitting_changes({profile, several, options, {}, quick()}, false).at(0).what, "devices of 48.0 GiB");
 }
 
 TEST(LeastChange, NothingHelpsWhereOneLayerIsTooLarge) {

@@ -13,6 +13,7 @@
 #include "common/pipeline/random_problem.h"
 #include "common/pipeline/schedule.h"
 #include "common/pipeline/warmup.h"
+#include "plan/planners/bounds.h"
 #include "plan/planners/shipped_policy.h"
 #include "tests/plan/planners/random_policy.h"
 #include "tests/plan/planners/rounding.h"
@@ -621,6 +622,36 @@ TEST(PlanLimits, WorkedCases) {
   EXPECT_DOUBLE_EQ(limit.ms, 8 * 5);
   EXPECT_DOUBLE_EQ(limit.share, 1);
   EXPECT_THAT(limit.text, HasSubstr("each micro-batch takes 5.00 ms, forward and backward: 40.0 ms in all 8"));
+  // Three micro-batches: 10 ms on the link in two steady steps and 6 + 20 in the first pass are more than 6 in two
+  // steady steps and 6 + 20 + 6 in the pass through both stages.
+  profile.c_ms = {48, 48};
+  profile.a_bytes = {31.25e6, 0};
+  options.micro_batches = 3;
+  options.value = pipeline::ValueForm::kPaper;
+  const std::vector<PlanLimit> limits = plan_limits(Problem(profile, machine::load_cluster("config-a"), options), plan);
+  const auto link = std::find_if(limits.begin(), limits.end(),
+                                 [](const PlanLimit& one) { return one.kind == PlanLimit::Kind::kTransfer; });
+  ASSERT_NE(link, limits.end());
+  EXPECT_DOUBLE_EQ(link->ms, 2 * 10);
+}
+
+TEST(Bounds, AreAboutWhatIsIncluded) {
+  Bounds bounds;
+  bounds.value_ms = bounds.simulated_ms = 10;
+  bounds.method = "searched";
+  StepSize one, other;
+  one.samples = other.micro_batches = 4;
+  one.micro_batches = 2, other.samples = 2;
+  bounds.include(one, 12, "work");
+  EXPECT_EQ(bounds.value_ms, 10);
+  EXPECT_EQ(bounds.method, "searched");
+  bounds.include(other, 8, "work");
+  EXPECT_EQ(bounds.value_ms, 8);
+  EXPECT_EQ(bounds.simulated_ms, 8);
+  EXPECT_EQ(bounds.method, "work");
+  // They were about it already.
+  bounds.include(one, 1, "nothing");
+  EXPECT_EQ(bounds.value_ms, 8);
 }
 
 }  // namespace

@@ -38,6 +38,17 @@ TEST(FullSimulation, PartsOnOneSideNeedNoMessages) {
   EXPECT_EQ(bytes_moved(chain(), {{{2, 1}, {0, 1}}, {{2, 1}, {0, 1}}}, machine), 0);
 }
 
+// Launches are at most all of a part's time.
+TEST(FullSimulation, EveryPartPaysTheLaunches) {
+  const MachineLinks machine(test_cluster(1));
+  Space space = chain();
+  const Strategy halves{{{2, 1}, {0, 1}}, {{2, 1}, {0, 1}}};
+  space.operators[0].forward_launch_ms = 2;
+  EXPECT_EQ(simulated_step_ms(space, halves, machine), 24 + 1);
+  space.operators[0].forward_launch_ms = 10;
+  EXPECT_EQ(simulated_step_ms(space, halves, machine), 24 + 4);
+}
+
 TEST(FullSimulation, MessagesGoForwardAndBack) {
   const MachineLinks machine(test_cluster(1));
   const Strategy apart{{{1, 1}, {0}}, {{1, 1}, {1}}};
