@@ -116,28 +116,25 @@ std::string kept_table(const ShardingModel& model, const KeptShardings& kept) {
   return out + "\n";
 }
 
-std::string reshards_table(const ShardingModel& model, const Planned& planned) {
-  if (planned.kept.values.empty()) return "";
-  if (planned.reshards.empty()) return "Reshards that this forces: none\n\n";
+std::string reshards_table(const PartitionPlan& plan) {
+  if (plan.kept.empty()) return "";
+  if (plan.reshards.empty()) return "Reshards that this forces: none\n\n";
   TextTable table({{"reshard", Align::kLeft}, {"of", Align::kLeft}, {"bytes"}, {"times"}, {"per step"}});
   double rest_ms = 0, rest_bytes = 0;
-  std::size_t shown = 0;
-  for (const Reshard& reshard : planned.reshards) {
-    const Collective& c = reshard.collective;
-    if (shown < kMostReshards) {
-      const std::string kind = c.kept_in_parts ? "reduce-scatter" : sharding::to_string(c.kind);
-      table.add_row({kind, tensor_name(model, c.node) + " " + shape_of(model, c.node), format_bytes(c.bytes),
-                     format_number(c.times), format_ms(reshard.ms)});
-      ++shown;
+  for (std::size_t i = 0; i < plan.reshards.size(); ++i) {
+    const PlanReshard& reshard = plan.reshards[i];
+    if (i < kMostReshards) {
+      table.add_row({reshard.kind, reshard.instruction, format_bytes(reshard.bytes), format_number(reshard.times),
+                     format_ms(reshard.ms)});
     } else {
       rest_ms += reshard.ms;
-      rest_bytes += c.bytes * c.times;
+      rest_bytes += reshard.bytes * reshard.times;
     }
   }
   std::string out = "Reshards that this forces\n" + table.render("  ");
-  if (planned.reshards.size() > shown) {
-    out += "  and " + std::to_string(planned.reshards.size() - shown) + " more, " + format_bytes(rest_bytes) + " and " +
-           format_ms(rest_ms) + " per step\n";
+  if (plan.reshards.size() > kMostReshards) {
+    out += "  and " + format_count(static_cast<long long>(plan.reshards.size() - kMostReshards)) + " more, " +
+           format_bytes(rest_bytes) + " and " + format_ms(rest_ms) + " per step\n";
   }
   return out + "\n";
 }
@@ -233,7 +230,7 @@ std::string plan_report(const ShardingModel& model, const Planned& planned) {
   }
   out += fact("Planned in", format_ms(plan.planning_ms) + " from file to plan; objective " + plan.objective +
                                 ", found by " + plan.planner);
-  out += "\n" + kept_table(model, planned.kept) + reshards_table(model, planned) + split_table(planned) + begun_table(model) + moved_tables(model, plan) + whole_table(model, planned) +
+  out += "\n" + kept_table(model, planned.kept) + reshards_table(plan) + split_table(planned) + begun_table(model) + moved_tables(model, plan) + whole_table(model, planned) +
          algorithms_table(planned) + comparison_table(plan);
   while (out.size() > 1 && out[out.size() - 2] == '\n') out.pop_back();
   return out;

@@ -301,13 +301,12 @@ class Planning {
     ask_fewer_devices();
     Planned out{
         {}, {}, {}, {}, {}, decide(model_, inputs_, now_.chosen), {}, {}, std::move(now_.answers), cost_.links(),
-        {}, {}, {}, {}};
+        {}, {}, {}};
     warn_of_batch_norms(model_, out.decided, &warnings_);
     out.memory_decided = now_.kept_limit_bytes > 0;
     out.nearly_cut = now_.nearly_cut;
     out.cut_added_up = now_.cut_added_up;
-    out.kept = kept_;
-    list_reshards(&out);
+    describe_kept(&out);
     out.estimate = estimate_step(cost_, out.decided, request_.overlap);
     out.unsplit = cost_.estimate(decide(model_, inputs_, {}));
     out.memory = peak_of(now_.chosen);
@@ -410,15 +409,25 @@ class Planning {
     }
   }
 
-  void list_reshards(Planned* out) const {
-    if (out->kept.values.empty()) return;
-    for (const PartitionCost::CollectivePart& part : cost_.parts(out->decided).collectives) {
-      const bool sum = part.collective.kind == sharding::CollectiveKind::kAllReduce;
-      if (part.other_axis || (sum && !part.collective.kept_in_parts)) continue;
-      out->reshards.push_back({part.collective, part.ms});
+  // What is kept, and what moves because of it: all but sums that are needed whole.
+  void describe_kept(Planned* out) const {
+    out->kept = kept_;
+    for (const KeptValue& value : kept_.values) {
+      const ModelInput* own = nullptr;
+      for (const ModelInput& any : model_.inputs()) own = any.node == value.node ? &any : own;
+      out->plan.kept.push_back(
+          {own != nullptr ? own->name : instruction_name(model_, value.node), value.dim, value.written, value.left});
     }
-    std::stable_sort(out->reshards.begin(), out->reshards.end(),
-                     [](const Reshard& a, const Reshard& b) { return a.ms > b.ms; });
+    if (kept_.values.empty()) return;
+    for (const PartitionCost::CollectivePart& part : cost_.parts(out->decided).collectives) {
+      const sharding::Collective& c = part.collective;
+      const bool sum = c.kind == sharding::CollectiveKind::kAllReduce;
+      if (part.other_axis || (sum && !c.kept_in_parts)) continue;
+      const std::string kind = sum ? "reduce-scatter" : sharding::to_string(c.kind);
+      out->plan.reshards.push_back({kind, instruction_name(model_, c.node), c.bytes, c.times, part.ms});
+    }
+    std::stable_sort(out->plan.reshards.begin(), out->plan.reshards.end(),
+                     [](const PlanReshard& a, const PlanReshard& b) { return a.ms > b.ms; });
   }
 
   PeakMemory peak_of(const std::vector<GroupId>& chosen) const {

@@ -53,12 +53,6 @@ struct SplitGroups {
   PartitionCost::GroupEffect effect;                 // of all of them
 };
 
-// What a plan moves because of shardings that were given.
-struct Reshard {
-  sharding::Collective collective;
-  double ms = 0;  // per step
-};
-
 struct Planned {
   PartitionPlan plan;
   PlanEstimate estimate, unsplit;
@@ -68,8 +62,7 @@ struct Planned {
   std::vector<WholeTensors> whole;
   std::vector<PartitionAnswer> answers;  // of the algorithms that ran, best first
   ShardLinks links;
-  KeptShardings kept;
-  std::vector<Reshard> reshards;  // the longest first
+  KeptShardings kept;           // of the module's own shardings, where they are asked for
   std::string nothing_split;    // why, when several devices split nothing; also among the plan's warnings
   std::string memory_warning;   // that it hardly fits, or does not; also among the plan's warnings
   bool memory_decided = false;  // what was quickest without the limit of the memory does not fit
