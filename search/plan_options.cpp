@@ -71,9 +71,10 @@ void PlanOptions::declare(OptionTable* table, bool data) {
       .metavar("on|off|SIZE")
       .shown_default("on for time, off for count");
 
-  table->add_flag(&keep_shardings, "keep-shardings",
-                  "take the module's own shardings (sharding=, Sharding marks, Shardy's) as given, decide the rest, and "
-                  "name the reshards that they force");
+  table->add_flag(
+      &keep_shardings, "keep-shardings",
+      "take the module's own shardings (sharding=, Sharding marks, Shardy's) as given, decide the rest, and "
+      "name the reshards that they force");
 
   table->group("Search");
   objective = data ? "count" : "time";

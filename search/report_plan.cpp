@@ -97,8 +97,9 @@ std::string kept_table(const ShardingModel& model, const KeptShardings& kept) {
     if (value.dim < 0 && !value.left.empty()) continue;
     const ModelInput* input = input_at(model, value.node);
     const std::string scope = scope_of(model, value.node);
-    const std::string name = input != nullptr ? sharding::path_of(input->name)
-                                              : scope + (scope.empty() ? "" : " ") + instruction_name(model, value.node);
+    const std::string name = input != nullptr
+                                 ? sharding::path_of(input->name)
+                                 : scope + (scope.empty() ? "" : " ") + instruction_name(model, value.node);
     const std::string line =
         pattern_of(name) + ": " + (value.dim < 0 ? "whole" : "dimension " + std::to_string(value.dim));
     const auto [place, fresh] = places.emplace(line, order.size());
@@ -230,8 +231,8 @@ std::string plan_report(const ShardingModel& model, const Planned& planned) {
   }
   out += fact("Planned in", format_ms(plan.planning_ms) + " from file to plan; objective " + plan.objective +
                                 ", found by " + plan.planner);
-  out += "\n" + kept_table(model, planned.kept) + reshards_table(plan) + split_table(planned) + begun_table(model) + moved_tables(model, plan) + whole_table(model, planned) +
-         algorithms_table(planned) + comparison_table(plan);
+  out += "\n" + kept_table(model, planned.kept) + reshards_table(plan) + split_table(planned) + begun_table(model) +
+         moved_tables(model, plan) + whole_table(model, planned) + algorithms_table(planned) + comparison_table(plan);
   while (out.size() > 1 && out[out.size() - 2] == '\n') out.pop_back();
   return out;
 }

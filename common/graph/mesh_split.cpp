@@ -12,10 +12,10 @@ namespace {
 constexpr std::int64_t kMostMeshDevices = std::int64_t{1} << 31;
 
 // An axis behind those that cut a dimension already.
-void append_axis(DimSplit* dim, MeshAxis axis) {
+void append_axis(DimSplit* dim, DeviceAxis axis) {
   if (axis.size == 1) return;
   if (!dim->axes.empty()) {
-    MeshAxis& last = dim->axes.back();
+    DeviceAxis& last = dim->axes.back();
     if (axis.stride > 0 && last.stride == axis.size * axis.stride) {
       last = {last.size * axis.size, axis.stride};
       return;
@@ -39,7 +39,7 @@ class NamedReader : internal::TextScanner {
     return true;
   }
 
-  bool dims(const std::vector<std::pair<std::string, MeshAxis>>& mesh, MeshSplit* out) {
+  bool dims(const std::vector<std::pair<std::string, DeviceAxis>>& mesh, MeshSplit* out) {
     left_ = out->devices;
     if (!take('[')) return false;
     while (!take(']')) {
@@ -70,7 +70,7 @@ class NamedReader : internal::TextScanner {
     return !digits.empty() && *out >= 1;
   }
 
-  bool dim(const std::vector<std::pair<std::string, MeshAxis>>& mesh, DimSplit* out) {
+  bool dim(const std::vector<std::pair<std::string, DeviceAxis>>& mesh, DimSplit* out) {
     if (!take('{')) return false;
     while (!take('}')) {
       if (take('?')) {
@@ -80,7 +80,7 @@ class NamedReader : internal::TextScanner {
         if (!name(&wanted)) return false;
         const auto found = std::find_if(mesh.begin(), mesh.end(), [&](const auto& one) { return one.first == wanted; });
         if (found == mesh.end()) return false;
-        MeshAxis axis = found->second;
+        DeviceAxis axis = found->second;
         if (take(':')) {
           // (pre)size: of the axis, the part behind its first `pre`.
           std::int64_t before = 0, size = 0;
@@ -109,7 +109,7 @@ class NamedReader : internal::TextScanner {
 MeshSplit split_of_iota(const std::vector<std::int64_t>& tiles, std::size_t subgroups,
                         const std::vector<std::int64_t>& extents, const std::vector<std::int64_t>& order) {
   // The axes of the devices' numbers, in the order in which the tiles take them.
-  std::vector<MeshAxis> left(extents.size());
+  std::vector<DeviceAxis> left(extents.size());
   std::int64_t stride = 1;
   for (std::size_t i = extents.size(); i-- > 0;) {
     left[i] = {extents[i], stride};
@@ -118,7 +118,7 @@ MeshSplit split_of_iota(const std::vector<std::int64_t>& tiles, std::size_t subg
   MeshSplit out;
   out.devices = stride;
   if (!order.empty()) {
-    std::vector<MeshAxis> ordered;
+    std::vector<DeviceAxis> ordered;
     for (const std::int64_t i : order) ordered.push_back(left[static_cast<std::size_t>(i)]);
     left = std::move(ordered);
   }
@@ -133,7 +133,7 @@ MeshSplit split_of_iota(const std::vector<std::int64_t>& tiles, std::size_t subg
         append_axis(&out.dims.back(), {wanted, 0});
         break;
       }
-      MeshAxis& here = left[next];
+      DeviceAxis& here = left[next];
       if (wanted % here.size == 0) {
         append_axis(&out.dims.back(), here);
         wanted /= here.size;
@@ -187,7 +187,7 @@ bool read_named_split(std::string_view dims, std::string_view mesh, MeshSplit* o
   const std::string mesh_text = unescaped(mesh), dims_text = unescaped(dims);
   std::vector<std::pair<std::string, std::int64_t>> sizes;
   if (!NamedReader(mesh_text).axes(&sizes) || sizes.empty()) return false;
-  std::vector<std::pair<std::string, MeshAxis>> axes(sizes.size());
+  std::vector<std::pair<std::string, DeviceAxis>> axes(sizes.size());
   std::int64_t stride = 1;
   for (std::size_t i = sizes.size(); i-- > 0;) {
     axes[i] = {sizes[i].first, {sizes[i].second, stride}};

@@ -9,23 +9,23 @@
 
 namespace automap::graph {
 
-struct MeshAxis {
+struct DeviceAxis {
   std::int64_t size = 1;
   std::int64_t stride = 0;  // 0: not known
   // Whether its devices are among those of this one: 2 devices with stride 4 are among 4 with stride 2.
-  bool holds(const MeshAxis& other) const {
+  bool holds(const DeviceAxis& other) const {
     if (stride == 0 || other.stride == 0) return size == other.size;
     return other.stride % stride == 0 && (size * stride) % (other.size * other.stride) == 0;
   }
-  bool operator==(const MeshAxis& other) const { return size == other.size && stride == other.stride; }
+  bool operator==(const DeviceAxis& other) const { return size == other.size && stride == other.stride; }
 };
 
 struct DimSplit {
-  std::vector<MeshAxis> axes;  // outer first; what one goes on where the other ends is one axis
-  bool open = false;           // may be cut further: {"x", ?}
+  std::vector<DeviceAxis> axes;  // outer first; what one goes on where the other ends is one axis
+  bool open = false;             // may be cut further: {"x", ?}
   std::int64_t parts() const {
     std::int64_t all = 1;
-    for (const MeshAxis& axis : axes) all *= axis.size;
+    for (const DeviceAxis& axis : axes) all *= axis.size;
     return all;
   }
 };

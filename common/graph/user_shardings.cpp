@@ -101,7 +101,8 @@ std::optional<UserSharding> shardy_sharding(const Graph& graph, InstructionId id
   if (!per_value && leaf > 0) return std::nullopt;
   const std::string_view text = raw->substr(at + 1);
   const std::string_view mesh = shardy_mesh(graph, text);
-  const std::size_t dims = mesh.empty() ? std::string_view::npos : text.find(", [", text[0] == '@' ? 0 : text.find(">"));
+  const std::size_t dims =
+      mesh.empty() ? std::string_view::npos : text.find(", [", text[0] == '@' ? 0 : text.find(">"));
   if (dims == std::string_view::npos) return out;
   if (read_named_split(text.substr(dims + 2), mesh, &out.split)) {
     out.whole = true;

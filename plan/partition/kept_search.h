@@ -11,8 +11,9 @@
 namespace automap::partition {
 
 struct GivenGroups {
-  std::vector<std::int32_t> split, whole;  // of the problem; neither has to name all: what is given may decide none of it
-  PlanEstimate with;                       // the step with what is given alone
+  std::vector<std::int32_t> split,
+      whole;          // of the problem; neither has to name all: what is given may decide none of it
+  PlanEstimate with;  // the step with what is given alone
 };
 
 // As run_search: answers hold the groups given, too, and are valued from nothing split.

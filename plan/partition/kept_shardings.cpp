@@ -16,8 +16,8 @@
 namespace automap::partition {
 namespace {
 
+using graph::DeviceAxis;
 using graph::kNone;
-using graph::MeshAxis;
 using graph::MeshSplit;
 using graph::NodeId;
 using graph::UserSharding;
@@ -73,7 +73,7 @@ std::string axes_text(const std::vector<Given>& given) {
     if (!cuts(one)) continue;
     meshes.insert(one.said.split.devices);
     for (const graph::DimSplit& dim : one.said.split.dims) {
-      for (const MeshAxis& axis : dim.axes) axes.insert(axis.size);
+      for (const DeviceAxis& axis : dim.axes) axes.insert(axis.size);
     }
   }
   const auto listed = [](const std::set<std::int64_t>& sizes) {
@@ -87,7 +87,7 @@ std::string axes_text(const std::vector<Given>& given) {
 // The axis that is planned, where a mesh has more devices than that.
 struct PlannedAxis {
   bool any = false;  // of some mesh, or all devices of one
-  std::optional<MeshAxis> axis;
+  std::optional<DeviceAxis> axis;
 };
 
 PlannedAxis planned_axis(const ShardingModel& model, const std::vector<Given>& given, bool data) {
@@ -97,12 +97,12 @@ PlannedAxis planned_axis(const ShardingModel& model, const std::vector<Given>& g
     decided.insert(model.inputs()[at(index)].node);
   }
   const std::int64_t shards = model.linkage().shards();
-  std::vector<std::pair<MeshAxis, std::pair<int, int>>> found;  // how many of those it splits, how many of all
+  std::vector<std::pair<DeviceAxis, std::pair<int, int>>> found;  // how many of those it splits, how many of all
   for (const Given& one : given) {
     if (!cuts(one)) continue;
     if (one.said.split.devices == shards) out.any = true;
     for (const graph::DimSplit& dim : one.said.split.dims) {
-      for (const MeshAxis& axis : dim.axes) {
+      for (const DeviceAxis& axis : dim.axes) {
         if (axis.size != shards) continue;
         const auto same = [&](const auto& other) { return other.first == axis; };
         auto place = std::find_if(found.begin(), found.end(), same);
@@ -112,8 +112,8 @@ PlannedAxis planned_axis(const ShardingModel& model, const std::vector<Given>& g
       }
     }
   }
-  const auto most = std::max_element(found.begin(), found.end(),
-                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto most =
+      std::max_element(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   if (most != found.end()) {
     out.axis = most->first;
     out.any = true;
@@ -145,8 +145,8 @@ Said said_of(const Given& given, const graph::Shape& shape, const PlannedAxis& p
   const bool all_devices = split.devices == shards;
   std::int64_t best = 0;
   for (std::size_t d = 0; d < rank; ++d) {
-    const std::vector<MeshAxis>& axes = split.dims[d].axes;
-    const bool has_axis = !all_devices && planned.axis && std::any_of(axes.begin(), axes.end(), [&](MeshAxis axis) {
+    const std::vector<DeviceAxis>& axes = split.dims[d].axes;
+    const bool has_axis = !all_devices && planned.axis && std::any_of(axes.begin(), axes.end(), [&](DeviceAxis axis) {
       return axis.holds(*planned.axis);
     });
     const std::int64_t parts = all_devices ? split.dims[d].parts() : has_axis ? shards : 1;
@@ -173,14 +173,15 @@ Said said_of(const Given& given, const graph::Shape& shape, const PlannedAxis& p
     const std::int64_t parts = split.dims[d].parts();
     if (static_cast<int>(d) == out.dim) {
       if (parts > shards) out.left += (out.left.empty() ? "" : ", ") + parts_text(parts / shards, d) + " within each";
-      if (parts < shards) out.left += (out.left.empty() ? "" : ", ") + parts_text(parts, d) + " become " +
-                                      std::to_string(shards);
+      if (parts < shards)
+        out.left += (out.left.empty() ? "" : ", ") + parts_text(parts, d) + " become " + std::to_string(shards);
     } else if (parts > 1) {
       out.left += (out.left.empty() ? "" : ", ") + parts_text(parts, d);
     }
     if (out.dim < 0 && !split.dims[d].open) out.whole.push_back(static_cast<int>(d));
   }
-  if (!out.left.empty()) out.left += all_devices ? ": " + axis + " cuts one dimension" : ": another axis than is planned";
+  if (!out.left.empty())
+    out.left += all_devices ? ": " + axis + " cuts one dimension" : ": another axis than is planned";
   return out;
 }
 
@@ -363,9 +364,8 @@ class Keeping {
 
   bool is_split(TensorDim at) const {
     const GroupId group = model_.linkage().group_of(at);
-    return group != kNone && std::any_of(out_.split.begin(), out_.split.end(), [&](TensorDim one) {
-             return model_.linkage().group_of(one) == group;
-           });
+    return group != kNone && std::any_of(out_.split.begin(), out_.split.end(),
+                                         [&](TensorDim one) { return model_.linkage().group_of(one) == group; });
   }
 
   // What is gathered along one dimension to be kept in parts along another one goes from the one to the other.

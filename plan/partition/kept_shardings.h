@@ -1,4 +1,5 @@
-// The shardings that a module carries (graph::user_sharding), taken as given over one axis of devices: `--keep-shardings`.
+// The shardings that a module carries (graph::user_sharding), taken as given over one axis of devices:
+// `--keep-shardings`.
 //
 // The axis is one of the module's meshes that has as many devices as are planned, or all devices of a mesh as one. What
 // a sharding says of that axis is kept; what it says of others is left, and named. Where what is given collides, a

@@ -168,8 +168,7 @@ void add_kept(const PartitionPlan& plan, Json* out) {
   if (plan.kept.empty()) return;
   Json kept = Json::array(), reshards = Json::array();
   for (const PlanKept& one : plan.kept) {
-    kept.push_back(
-        {{"tensor", one.tensor}, {"dim", one.dim}, {"written", one.written}, {"left", or_null(one.left)}});
+    kept.push_back({{"tensor", one.tensor}, {"dim", one.dim}, {"written", one.written}, {"left", or_null(one.left)}});
   }
   for (const PlanReshard& one : plan.reshards) {
     reshards.push_back({{"kind", one.kind},

@@ -631,7 +631,8 @@ class Planning {
     if (now_.answers.empty()) return;
     now_.chosen = linkage_groups(now_.answers.front().groups, now_.groups_of);
     now_.planner = now_.answers.front().algorithm;
-    if (request_.data && request_.objective == PartitionObjective::kCount && !batch_.groups.empty() && !keeps()) prefer_batch();
+    if (request_.data && request_.objective == PartitionObjective::kCount && !batch_.groups.empty() && !keeps())
+      prefer_batch();
   }
 
   bool by_time_of_variables() const { return !request_.data && request_.objective == PartitionObjective::kTime; }
@@ -788,7 +789,8 @@ class Planning {
 
   // Where so many devices bring little, fewer may bring more.
   void ask_fewer_devices() {
-    if (!by_time_of_variables() || now_.answers.empty() || request_.other != nullptr || !request_.compare || keeps()) return;
+    if (!by_time_of_variables() || now_.answers.empty() || request_.other != nullptr || !request_.compare || keeps())
+      return;
     // Of fewer devices the step is known added up: overlapped it is no longer.
     const double step_ms =
                      request_.overlap ? estimate_of(now_.chosen).expected_ms() : now_.answers.front().score.step_ms,

@@ -18,7 +18,7 @@ std::string split_words(const MeshSplit& split) {
   std::string out;
   for (std::size_t d = 0; d < split.dims.size(); ++d) {
     out += d == 0 ? "" : " |";
-    for (const MeshAxis& axis : split.dims[d].axes) {
+    for (const DeviceAxis& axis : split.dims[d].axes) {
       out += (out.empty() ? "" : " ") + std::to_string(axis.size) + "/" + std::to_string(axis.stride);
     }
     if (split.dims[d].open) out += " ?";
@@ -55,16 +55,17 @@ TEST(MeshSplit, AxesAreTheSameHoweverTheyAreWritten) {
 }
 
 TEST(MeshSplit, AnAxisHoldsItsParts) {
-  const MeshAxis eight{8, 1}, outer{4, 2}, inner{2, 1};
+  const DeviceAxis eight{8, 1}, outer{4, 2}, inner{2, 1};
   EXPECT_TRUE(eight.holds(outer) && eight.holds(inner) && outer.holds(outer));
   EXPECT_FALSE(outer.holds(inner) || inner.holds(outer) || outer.holds(eight));
-  EXPECT_TRUE((MeshAxis{4, 0}.holds(outer)));
-  EXPECT_FALSE((MeshAxis{8, 0}.holds(outer)));
+  EXPECT_TRUE((DeviceAxis{4, 0}.holds(outer)));
+  EXPECT_FALSE((DeviceAxis{8, 0}.holds(outer)));
 }
 
 // The devices of a tile by the axes, against the list that the words mean, element by element.
 TEST(MeshSplit, AxesSayWhichDevicesHoldATile) {
-  for (const std::vector<std::int64_t>& extents : std::vector<std::vector<std::int64_t>>{{8}, {4, 2}, {2, 2, 2}, {2, 6}}) {
+  for (const std::vector<std::int64_t>& extents :
+       std::vector<std::vector<std::int64_t>>{{8}, {4, 2}, {2, 2, 2}, {2, 6}}) {
     const std::int64_t all = std::accumulate(extents.begin(), extents.end(), std::int64_t{1}, std::multiplies<>());
     std::vector<std::int64_t> order(extents.size());
     std::iota(order.begin(), order.end(), 0);

@@ -24,14 +24,17 @@ using testing::HasSubstr;
 // in.
 std::string step_text(const std::string& of_w, const std::string& of_x, const std::string& mark = "") {
   const std::string hidden =
-      mark.empty() ? "  y = f32[16,64] tanh(h)\n"
-                   : "  t = f32[16,64] tanh(h)\n  y = f32[16,64] custom-call(t), custom_call_target=\"Sharding\"" + mark + "\n";
+      mark.empty()
+          ? "  y = f32[16,64] tanh(h)\n"
+          : "  t = f32[16,64] tanh(h)\n  y = f32[16,64] custom-call(t), custom_call_target=\"Sharding\"" + mark + "\n";
   return R"(HloModule step, input_output_alias={ {0}: (0, {}, may-alias) }, frontend_attributes={xla.sdy.meshes={mesh = #sdy.mesh<["x"=4, "y"=2]>}}
 sum { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }
 ENTRY e {
-  w = f32[32,64] parameter(0))" + of_w + "\n  x = f32[16,32] parameter(1)" + of_x + R"(
+  w = f32[32,64] parameter(0))" +
+         of_w + "\n  x = f32[16,32] parameter(1)" + of_x + R"(
   h = f32[16,64] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-)" + hidden + R"(  zero = f32[] constant(0)
+)" + hidden +
+         R"(  zero = f32[] constant(0)
   loss = f32[] reduce(y, zero), dimensions={0,1}, to_apply=sum
   one = f32[] constant(1)
   ones = f32[16,64] broadcast(one), dimensions={}
