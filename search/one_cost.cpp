@@ -121,7 +121,7 @@ void OneCost::make_question() {
     request.variables = variables_;
     request.attention = profile::parse_attention_mode(attention_);
     profile::ModelProfile model = partition::profile_with_partitions(*loaded_.module, loaded_.source, request, devices_,
-                                                                     cluster_, widths_, sequence_parallel_);
+                                                                     cluster_, widths_, {sequence_parallel_});
     partition::round_times(&model.profile);
     pipeline::match_devices(model.profile, cluster_, loaded_.source);
     question_.emplace(std::move(model.profile), cluster_, pipeline::usual_options(), step_);

@@ -160,7 +160,7 @@ std::string user_shardings_text(const Graph& graph) {
   if (first.size() > kShown) first = first.substr(0, kShown) + "...";
   return "the module's own shardings, of " + (parameters > 0 ? counted(parameters, "parameter") : std::string()) +
          (parameters > 0 && inside > 0 ? " and " : "") + (inside > 0 ? counted(inside, "value") + " inside" : "") +
-         " (" + first + "), are set aside: nothing is planned or priced by them";
+         " (" + first + "), are set aside: nothing is planned or priced by them without --keep-shardings";
 }
 
 }  // namespace automap::graph
