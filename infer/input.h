@@ -51,7 +51,8 @@ struct InputOptions {
 };
 
 // Throws Error(kIo) when it cannot be read, Error(kData) when it is neither HLO nor a profile, Error(kUsage) when
-// --variables, --device, --batch-input, --attention, --sequence-parallel off or --keep-shardings is given for a profile.
+// --variables, --device, --batch-input, --attention, --sequence-parallel off or --keep-shardings is given for a
+// profile.
 PlanInput read_input(const InputOptions& options, const machine::Cluster& cluster);
 // The same of bytes that were read: of the file as given.
 PlanInput read_input(const InputOptions& options, const machine::Cluster& cluster, std::string bytes);

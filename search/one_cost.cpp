@@ -90,7 +90,7 @@ OneCost::OneCost(const LoadedModel& loaded, const ModelOptions& model, const Pri
 void OneCost::know(const sharding::ShardingModel& model, const sharding::Propagation& decided,
                    const partition::PartitionPlan& plan) {
   if (!why_none_.empty() || model.linkage().shards() == 1) return;
-  partition::WidthPlan known{plan, partition::width_parts(model, decided, devices_, cluster_)};
+  partition::WidthPlan known{plan, partition::width_parts(model, decided, devices_, cluster_), {}};
   const auto same = std::find_if(widths_.begin(), widths_.end(), [&](const partition::WidthPlan& other) {
     return other.parts.width == known.parts.width;
   });

@@ -266,7 +266,24 @@ class AttributeCheck {
     expect_dims(result(), dims, "slice");
   }
 
+  // The places of a slice: a number each, or all in one vector.
+  void starts(std::size_t first, std::size_t rank) const {
+    const std::size_t count = operands_.size() - first;
+    bool numbers = count == rank;
+    for (std::size_t i = first; i < operands_.size(); ++i) {
+      numbers = numbers && operand(i).is_array() && operand(i).dims.empty();
+    }
+    const bool vector = count == 1 && operand(first).is_array() && operand(first).dims.size() == 1;
+    if (numbers || (vector && (operand(first).dynamic || operand(first).dims[0] == static_cast<std::int64_t>(rank)))) {
+      return;
+    }
+    builder_.fail(instruction_.opcode_name, label_of(instruction_) + " has " + std::to_string(count) +
+                                                (count == 1 ? " place" : " places") + " of where it begins in " +
+                                                text(operand(0)) + ", expected a number for each dimension");
+  }
+
   void dynamic_slice() const {
+    if (operand(0).is_array()) starts(1, operand(0).dims.size());
     if (!comparable(operand(0), result()) || !raw("dynamic_slice_sizes")) return;
     const std::vector<std::int64_t> sizes = integers("dynamic_slice_sizes");
     within(sizes, operand(0), "dynamic_slice_sizes");
@@ -276,6 +293,7 @@ class AttributeCheck {
   void dynamic_update_slice() const {
     const Shape& in = operand(0);
     const Shape& update = operand(1);
+    if (in.is_array()) starts(2, in.dims.size());
     if (!comparable(in, update)) return;
     bool fits = update.dims.size() == in.dims.size();
     for (std::size_t d = 0; fits && d < in.dims.size(); ++d) fits = update.dims[d] <= in.dims[d];

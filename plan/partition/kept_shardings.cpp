@@ -28,7 +28,7 @@ using sharding::ShardingModel;
 using sharding::TensorDim;
 
 // Repairs one value at a time, where all together cannot be: each may take as long as all.
-constexpr int kMostRepairs = 16;
+constexpr int kMostRepairs = 16, kMostExchanges = 64;
 constexpr int kGathersBesides = 64, kGathersPerValue = 4;
 
 struct Given {
@@ -368,28 +368,71 @@ class Keeping {
                                          [&](TensorDim one) { return model_.linkage().group_of(one) == group; });
   }
 
-  // What is gathered along one dimension to be kept in parts along another one goes from the one to the other.
+  // A tensor that is gathered along one dimension for an instruction whose result is then kept in parts along another:
+  // where the two dimensions hang together an all-to-all takes it from the one to the other, and nothing is made whole.
   void exchange() {
     const std::vector<Gather> before = model_.gathers();
-    std::vector<Gather> after = before;
-    bool changed = false;
-    for (Gather& read : after) {
-      const auto operands = model_.flow().operands(read.op);
-      if (read.kind != Gather::Kind::kRead || operands.size() != 1 || operands[0] != read.tensor) continue;
-      if (model_.flow().shape(read.op).dims != model_.flow().shape(read.tensor).dims) continue;
-      for (Gather& made : after) {
-        if (made.kind != Gather::Kind::kRead || made.op != read.op || made.tensor != read.op || made.dim == read.dim)
-          continue;
-        read.kind = Gather::Kind::kExchanged;
-        made.tensor = read.tensor;
-        made.kind = Gather::Kind::kInParts;
-        changed = true;
-        break;
+    const ShardingModel plain = model_.another_axis(shards_);
+    std::vector<Gather> all = before;
+    int found = 0;
+    for (const Gather& made : before) {
+      if (sharding::is_made_whole(model_.flow(), made) && exchange_for(plain, made, &all)) ++found;
+    }
+    if (found == 0 || try_gathers(all) || found == 1) return;
+    // Not all of them: one after the other.
+    std::vector<Gather> some = before;
+    int tries = 0;
+    for (const Gather& made : before) {
+      std::vector<Gather> more = some;
+      if (!sharding::is_made_whole(model_.flow(), made) || !exchange_for(plain, made, &more)) continue;
+      if (++tries > kMostExchanges) return;
+      if (try_gathers(more)) some = std::move(more);
+    }
+  }
+
+  // Links so where nothing that is kept is lost by it.
+  bool try_gathers(const std::vector<Gather>& gathers) {
+    const std::vector<Gather> before = model_.gathers();
+    link(gathers);
+    const bool whole_is_whole =
+        std::none_of(out_.whole.begin(), out_.whole.end(), [&](TensorDim at) { return is_split(at); });
+    if (whole_is_whole && refused(out_.split).empty()) return true;
+    link(before);
+    return false;
+  }
+
+  // `made`: the result is made whole along its dimension. In `gathers` an exchange in its place; false: there is none.
+  bool exchange_for(const ShardingModel& plain, const Gather& made, std::vector<Gather>* gathers) const {
+    const auto find = [&](NodeId tensor, int dim) {
+      return std::find(gathers->begin(), gathers->end(), Gather{made.op, tensor, dim, Gather::Kind::kRead});
+    };
+    for (const sharding::OpFactor& factor : plain.linkage().factors(made.op)) {
+      const TensorDim result{made.tensor, made.dim};
+      if (std::find(factor.members.begin(), factor.members.end(), result) == factor.members.end()) continue;
+      for (const TensorDim member : factor.members) {
+        if (member.node == made.tensor) continue;
+        const auto read = std::find_if(gathers->begin(), gathers->end(), [&](const Gather& one) {
+          return one.op == made.op && one.tensor == member.node && one.dim != member.dim &&
+                 one.kind == Gather::Kind::kRead;
+        });
+        if (read == gathers->end()) continue;
+        read->kind = Gather::Kind::kExchanged;
+        gathers->push_back({made.op, member.node, member.dim, Gather::Kind::kInParts});
+        // What else the factor holds goes along: gathered no longer where it is split so, in parts where it is whole.
+        for (const TensorDim other : factor.members) {
+          if (other.node == member.node || other.node == made.tensor) continue;
+          const auto gathered = find(other.node, other.dim);
+          if (gathered != gathers->end()) {
+            gathers->erase(gathered);
+          } else if (!is_split(other)) {
+            gathers->push_back({made.op, other.node, other.dim, Gather::Kind::kInParts});
+          }
+        }
+        gathers->erase(find(made.tensor, made.dim));
+        return true;
       }
     }
-    if (!changed) return;
-    link(after);
-    if (!refused(out_.split).empty()) link(before);
+    return false;
   }
 
   // Of the values that begin inside, those that nothing else decides, one of each group.
