@@ -396,6 +396,14 @@ class AttributeCheck {
   Span<const Attribute> attributes_;
 };
 
+// Whether an array's layout orders as many dimensions as it has: "{1,0:T(8,128)}". One without an order does.
+bool orders_all(std::string_view layout, const Shape& shape) {
+  if (!shape.is_array() || layout.substr(0, 1) != "{") return true;
+  const std::string_view order = layout.substr(1, layout.find_first_of(":}") - 1);
+  if (order.find_first_not_of(" \t\r\n") == std::string_view::npos) return true;
+  return static_cast<std::size_t>(std::count(order.begin(), order.end(), ',')) + 1 == shape.dims.size();
+}
+
 }  // namespace
 
 void GraphBuilder::require_attributes(const Instruction& instruction, Span<const InstructionId> operands,
@@ -410,6 +418,11 @@ void GraphBuilder::check_attributes(const Instruction& instruction, Span<const I
     std::string problem = read_sharding(*raw, &sharding);
     if (problem.empty()) problem = sharding_misfit(graph_, sharding, instruction.shape);
     if (!problem.empty()) warn(*raw, label_of(instruction) + ": the sharding " + short_text(*raw) + " " + problem);
+  }
+  if (!orders_all(instruction.layout, graph_.shape(instruction.shape))) {
+    warn(instruction.layout, label_of(instruction) + ": the layout " + short_text(instruction.layout) +
+                                 " orders other dimensions than those of " +
+                                 short_text(graph_.shape(instruction.shape).text));
   }
   AttributeCheck(*this, instruction, operands, attributes).run();
 }

@@ -40,9 +40,7 @@ std::vector<PartitionAnswer> run_search_beside(const models::PartitionProblem& p
   for (const std::int32_t g : given.split) {
     variables += static_cast<std::int32_t>(problem.groups[at(g)].members.size());
   }
-  const double before = problem.objective == models::PartitionObjective::kCount
-                            ? variables
-                            : problem.compute_ms + problem.collective_ms - given.with.step_ms;
+  const double before = problem.objective == models::PartitionObjective::kCount ? variables : 0;
   std::vector<PartitionAnswer> answers = run_search(rest, request);
   for (PartitionAnswer& answer : answers) {
     for (std::int32_t& g : answer.groups) g = original[at(g)];

@@ -11,12 +11,14 @@
 namespace automap::partition {
 
 struct GivenGroups {
-  std::vector<std::int32_t> split,
-      whole;          // of the problem; neither has to name all: what is given may decide none of it
+  // Of the problem; neither has to name all: what is given may decide none of it.
+  std::vector<std::int32_t> split;
+  std::vector<std::int32_t> whole;
   PlanEstimate with;  // the step with what is given alone
 };
 
-// As run_search: answers hold the groups given, too, and are valued from nothing split.
+// As run_search: answers hold the groups given, too. Their value is by count of all, by time what is saved beside what
+// is given.
 std::vector<PartitionAnswer> run_search_beside(const models::PartitionProblem& problem, const GivenGroups& given,
                                                const SearchRequest& request);
 

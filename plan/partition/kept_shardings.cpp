@@ -187,7 +187,8 @@ Said said_of(const Given& given, const graph::Shape& shape, const PlannedAxis& p
 
 class Keeping {
  public:
-  Keeping(ShardingModel* model, bool data) : model_(*model), shards_(model->linkage().shards()), data_(data) {}
+  Keeping(ShardingModel* model, bool data, const StepOfSplit& step_ms)
+      : model_(*model), shards_(model->linkage().shards()), data_(data), step_ms_(step_ms) {}
 
   KeptShardings run() {
     const std::vector<Given> given = given_shardings(model_);
@@ -261,10 +262,16 @@ class Keeping {
       const std::vector<Gather> before = model_.gathers();
       std::vector<TensorDim> accepted = all;
       remove_all(&accepted, colliding);
-      gather_before_use(&model_, accepted, colliding);
+      const StoredParts stored_so = gather_before_use(&model_, accepted, colliding);
       // Of those before nothing may be lost by it.
       if (!refused(accepted).empty()) link(before);
       const std::vector<TensorDim> lost = refused(all);
+      for (const auto& [input, why_not] : stored_so.whole) {
+        const NodeId node = model_.inputs()[at(input)].node;
+        for (const TensorDim dim : lost) {
+          if (dim.node == node) give_up({dim}, why_not);
+        }
+      }
       give_up(lost, "");
       remove_all(&all, lost);
     }
@@ -322,10 +329,12 @@ class Keeping {
         if (holds(factor)) out.push_back({user, at.node, at.dim, Gather::Kind::kInParts});
       }
     }
-    for (const auto& [a, b] : linkage.ties()) {
-      for (const auto& [own, other] : {std::make_pair(a, b), std::make_pair(b, a)}) {
-        if (own == at.node) out.push_back({own, other, at.dim, Gather::Kind::kHandedOn});
-      }
+    for (const sharding::ModelInput& input : model_.inputs()) {
+      const NodeId updated =
+          input.result == kNone ? kNone : model_.flow().results()[static_cast<std::size_t>(input.result)];
+      if (updated == kNone || updated == input.node || (input.node != at.node && updated != at.node)) continue;
+      if (model_.flow().shape(updated).dims != model_.flow().shape(input.node).dims) continue;
+      out.push_back({input.node, updated, at.dim, Gather::Kind::kHandedOn});
     }
     return out;
   }
@@ -390,13 +399,14 @@ class Keeping {
     }
   }
 
-  // Links so where nothing that is kept is lost by it.
+  // Links so where nothing that is kept is lost by it, and the step is shorter.
   bool try_gathers(const std::vector<Gather>& gathers) {
     const std::vector<Gather> before = model_.gathers();
+    const double before_ms = step_ms_(out_.split);
     link(gathers);
     const bool whole_is_whole =
         std::none_of(out_.whole.begin(), out_.whole.end(), [&](TensorDim at) { return is_split(at); });
-    if (whole_is_whole && refused(out_.split).empty()) return true;
+    if (whole_is_whole && refused(out_.split).empty() && step_ms_(out_.split) < before_ms) return true;
     link(before);
     return false;
   }
@@ -456,6 +466,7 @@ class Keeping {
   ShardingModel& model_;
   const int shards_;
   const bool data_;
+  const StepOfSplit& step_ms_;
   KeptShardings out_;
   std::vector<std::vector<int>> whole_;  // of each value: dimensions to be kept whole
 };
@@ -469,8 +480,8 @@ std::string why_not_kept(const ShardingModel& model) {
          axes_text(given);
 }
 
-KeptShardings keep_shardings(ShardingModel* model, bool data) {
-  return Keeping(model, data).run();
+KeptShardings keep_shardings(ShardingModel* model, bool data, const StepOfSplit& step_ms) {
+  return Keeping(model, data, step_ms).run();
 }
 
 }  // namespace automap::partition

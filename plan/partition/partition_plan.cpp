@@ -33,6 +33,8 @@ double lower_bound_ms(const PartitionPlan& plan) {
   if (plan.objective != "time" || !std::isfinite(plan.bound)) return 0;
   // Of combined sums the bound is about every group by itself; sums of several groups may meet besides.
   if (plan.sums_combined) return 0;
+  // Beside what is given the bound is about the rest.
+  if (!plan.kept.empty()) return std::max(0.0, plan.step_ms + plan.value - plan.bound);
   return std::max(0.0, plan.replicated_step_ms - plan.bound);
 }
 

@@ -393,7 +393,11 @@ class Planning {
   // The module's own shardings, where they are asked for.
   void keep_given() {
     if (!request_.keep_shardings || shards_ == 1) return;
-    kept_ = keep_shardings(&model_, request_.data);
+    kept_ = keep_shardings(&model_, request_.data, [this](const std::vector<TensorDim>& split) {
+      std::set<GroupId> groups;
+      for (const TensorDim at : split) groups.insert(model_.linkage().group_of(at));
+      return estimate_of({groups.begin(), groups.end()}).expected_ms();
+    });
     const std::string aside = graph::user_shardings_text(model_.graph());
     warnings_.erase(std::remove(warnings_.begin(), warnings_.end(), aside), warnings_.end());
     if (kept_.values.empty()) warnings_.push_back("the module has no shardings of its own: there is nothing to keep");
