@@ -28,7 +28,7 @@ using sharding::ShardingModel;
 using sharding::TensorDim;
 
 // Repairs one value at a time, where all together cannot be: each may take as long as all.
-constexpr int kMostRepairs = 16, kMostExchanges = 64;
+constexpr int kMostRepairs = 16, kMostParted = 64, kMostExchanges = 64;
 constexpr int kGathersBesides = 64, kGathersPerValue = 4;
 
 struct Given {
@@ -340,35 +340,47 @@ class Keeping {
   }
 
   void keep_whole() {
+    std::vector<std::pair<std::size_t, TensorDim>> hung;  // which value, of what hangs together with what is split
+    std::vector<TensorDim> ends;
     for (std::size_t i = 0; i < out_.values.size(); ++i) {
-      KeptValue& value = out_.values[i];
+      const KeptValue& value = out_.values[i];
       for (const int dim : whole_[i]) {
         const TensorDim at{value.node, dim};
-        const GroupId group = model_.linkage().group_of(at);
-        if (value.dim >= 0 || group == kNone) continue;
-        const auto in_group = [&](TensorDim one) { return model_.linkage().group_of(one) == group; };
-        if (!std::any_of(out_.split.begin(), out_.split.end(), in_group)) {
-          out_.whole.push_back(at);
-          continue;
-        }
-        const std::vector<Gather> before = model_.gathers();
-        std::vector<Gather> gathers = before;
-        for (const Gather& gather : apart(at)) {
-          if (std::find(gathers.begin(), gathers.end(), gather) == gathers.end()) gathers.push_back(gather);
-        }
-        link(std::move(gathers));
-        if (refused(out_.split).empty() && !is_split(at)) {
-          out_.whole.push_back(at);
-          continue;
-        }
-        link(before);
-        value.left += (value.left.empty() ? "" : "; ") + std::string("that dimension ") + std::to_string(dim) +
-                      " is whole: what it hangs together with is split";
+        if (value.dim >= 0 || model_.linkage().group_of(at) == kNone) continue;
+        out_.whole.push_back(at);
+        if (!is_split(at)) continue;
+        hung.emplace_back(i, at);
+        ends.push_back(at);
+      }
+    }
+    if (!hung.empty() && !part(ends)) {
+      int tries = 0;
+      for (const auto& [i, at] : hung) {
+        if (++tries <= kMostParted && part({at})) continue;
+        std::string& left = out_.values[i].left;
+        left += (left.empty() ? "" : "; ") + std::string("that dimension ") + std::to_string(at.dim) +
+                " is whole: what it hangs together with is split";
       }
     }
     // What was linked anew may have tied others.
     const auto lost = [&](TensorDim at) { return is_split(at); };
     out_.whole.erase(std::remove_if(out_.whole.begin(), out_.whole.end(), lost), out_.whole.end());
+  }
+
+  // Takes these out of what is split; false: what is split would not all be then.
+  bool part(const std::vector<TensorDim>& ends) {
+    const std::vector<Gather> before = model_.gathers();
+    std::vector<Gather> gathers = before;
+    for (const TensorDim at : ends) {
+      for (const Gather& gather : apart(at)) {
+        if (std::find(gathers.begin(), gathers.end(), gather) == gathers.end()) gathers.push_back(gather);
+      }
+    }
+    link(std::move(gathers));
+    const auto still = [&](TensorDim at) { return is_split(at); };
+    if (refused(out_.split).empty() && std::none_of(ends.begin(), ends.end(), still)) return true;
+    link(before);
+    return false;
   }
 
   bool is_split(TensorDim at) const {
