@@ -254,7 +254,7 @@ class Keeping {
     for (const KeptValue& value : out_.values) {
       if (value.dim >= 0) (stored.count(value.node) > 0 ? kept : computed).push_back({value.node, value.dim});
     }
-    keep_computed(&computed);
+    settle(&computed);
     std::vector<TensorDim> all = computed;
     all.insert(all.end(), kept.begin(), kept.end());
     const std::vector<TensorDim> colliding = refused(all);
@@ -262,24 +262,17 @@ class Keeping {
       const std::vector<Gather> before = model_.gathers();
       std::vector<TensorDim> accepted = all;
       remove_all(&accepted, colliding);
-      const StoredParts stored_so = gather_before_use(&model_, accepted, colliding);
+      gather_before_use(&model_, accepted, colliding);
       // Of those before nothing may be lost by it.
       if (!refused(accepted).empty()) link(before);
-      const std::vector<TensorDim> lost = refused(all);
-      for (const auto& [input, why_not] : stored_so.whole) {
-        const NodeId node = model_.inputs()[at(input)].node;
-        for (const TensorDim dim : lost) {
-          if (dim.node == node) give_up({dim}, why_not);
-        }
-      }
-      give_up(lost, "");
-      remove_all(&all, lost);
+      settle(&all);
     }
     out_.split = all;
   }
 
-  void keep_computed(std::vector<TensorDim>* dims) {
-    std::vector<TensorDim> colliding = refused(*dims);
+  // Gathers where `dims` collide; those that cannot be split beside the others all the same are given up.
+  void settle(std::vector<TensorDim>* dims) {
+    const std::vector<TensorDim> colliding = refused(*dims);
     if (colliding.empty()) return;
     const int most = kGathersBesides + kGathersPerValue * static_cast<int>(dims->size());
     if (repair(&model_, *dims, most).possible) return;
@@ -293,21 +286,20 @@ class Keeping {
       if (!possible && ++repairs <= kMostRepairs) {
         const RepairResult repaired = repair(&model_, with, most);
         possible = repaired.possible;
-        why_not = repaired.why_not;
+        if (!possible) why_not = repaired.why_not;
       }
       if (possible) {
         *dims = std::move(with);
       } else {
-        give_up({dim}, why_not);
+        give_up(dim, why_not);
       }
     }
   }
 
-  void give_up(const std::vector<TensorDim>& dims, const std::string& why_not) {
+  void give_up(TensorDim dim, const std::string& why_not) {
     for (KeptValue& value : out_.values) {
-      const TensorDim own{value.node, value.dim};
-      if (value.dim < 0 || std::find(dims.begin(), dims.end(), own) == dims.end()) continue;
-      value.left = "all of it: " + (why_not.empty() ? "it collides with others that are kept" : why_not);
+      if (value.node != dim.node || value.dim != dim.dim) continue;
+      value.left = "all of it: " + why_not;
       value.dim = -1;
     }
   }

@@ -161,7 +161,11 @@ std::vector<WidthPlan> plan_widths(const graph::Graph& graph, const std::vector<
       request.keep_shardings = request.keep_shardings && not_kept.empty();
       const Planned planned = make_plan(&model, devices.front(), servers_of(cluster, devices.front().name), request);
       if (planned.plan.partitioned == 0) {
-        if (why_none != nullptr) *why_none = planned.nothing_split;
+        if (why_none != nullptr) {
+          *why_none = planned.nothing_split.empty()
+                          ? "the shardings that are kept split no variable over " + std::to_string(width) + " devices"
+                          : planned.nothing_split;
+        }
         continue;
       }
       out.push_back({planned.plan, width_parts(model, planned.decided, devices, cluster), not_kept});

@@ -452,12 +452,19 @@ ENTRY e {
 
     def test_replicas_of_infer_keep_them(self):
         model = self.put("step.hlo", self.STEP)
-        for width, says in ((4, "--shards 4 --keep-shardings"), (2, "--keep-shardings"), (8, None)):
-            result = run("automap-infer", model, "--cluster", "h100-1x8", "--keep-shardings", "--layout", f"dp=1,pp=1,tp={width}", "--details", "all")
-            self.assertEqual(result.returncode, 0, result.stderr)
-            self.assertNotIn("set aside", result.stderr)
-            if says is not None:
-                self.assertIn(says, " ".join(result.stdout.split()))
+        ask = ("automap-infer", model, "--cluster", "h100-1x8", "--keep-shardings", "--details", "--layout")
+        kept = run(*ask, "dp=1,pp=1,tp=4")
+        self.assertEqual(kept.returncode, 0, kept.stderr)
+        self.assertIn("automap-search opp MODEL --shards 4 --keep-shardings", " ".join(kept.stdout.split()))
+        self.assertNotIn("set aside", kept.stderr)
+        self.assertIn("kept inside replicas of several devices alone", kept.stderr)
+        # Of a mesh of 3 devices none is kept by 4: said so.
+        step = self.STEP.replace("32,64", "6144,12288").replace("16,32", "3072,6144").replace("16,64", "3072,12288")
+        odd = self.put("odd.hlo", re.sub(r"sharding=\{devices=[^}]*\}", "sharding={devices=[3,1]<=[3]}", step))
+        other = run(ask[0], odd, *ask[2:], "dp=1,pp=1,tp=4")
+        self.assertEqual(other.returncode, 0, other.stderr)
+        self.assertIn("of the module's own shardings none is kept: the module's own shardings have no axis of 4 devices",
+                      " ".join(other.stdout.split()))
 
     def test_the_case_of_the_corpus(self):
         corpus = os.environ.get("AUTOMAP_CORPUS")
