@@ -290,6 +290,7 @@ void add_provenance(PlanDocument& document, const OptionTable& table, const Plan
                              "max-stages",
                              "max-width",
                              "sequence-parallel",
+                             "keep-shardings",
                              "whole-loops",
                              "schedule",
                              "planner",

@@ -5,6 +5,7 @@
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/graph/user_shardings.h"
 #include "common/hlo/hlo_reader.h"
 #include "common/io/profile_file.h"
 #include "common/pipeline/device_match.h"
@@ -48,6 +49,20 @@ std::vector<int> widths_asked(const InputOptions& options, const machine::Cluste
   return widths;
 }
 
+// In place of what says that they are set aside: which widths have an axis for them is said with their partition.
+void note_kept_shardings(const graph::Graph& graph, PlanInput* input) {
+  const std::string aside = graph::user_shardings_text(graph);
+  const auto at = std::find(input->notices.begin(), input->notices.end(), aside);
+  if (at == input->notices.end()) {
+    input->notices.push_back("the model has no shardings of its own: there is nothing to keep");
+    return;
+  }
+  const bool none = input->profile.widths.empty();
+  *at = none ? "the model's own shardings are for replicas of several devices, of which there are none here"
+             : "the model's own shardings are kept inside replicas of several devices alone: how the batch and stored "
+               "state lie over replicas is planned anew";
+}
+
 // Of a profile that was made for other servers, or for more widths.
 void keep_widths(const std::vector<int>& widths, pipeline::Profile* profile) {
   auto& known = profile->widths;
@@ -79,7 +94,9 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
                     options.attention == "auto" || !options.attention_asked ? std::string() : options.attention),
           std::pair("sequence-parallel", options.sequence_parallel == "auto" || !options.sequence_parallel_asked
                                              ? std::string()
-                                             : options.sequence_parallel)}) {
+                                             : options.sequence_parallel),
+          std::pair("keep-shardings",
+                    std::string(options.keep_shardings && options.keep_shardings_asked ? "on" : ""))}) {
       if (value.empty()) continue;
       throw Error(ErrorKind::kUsage, std::string("--") + name + " is for HLO; " + source + " is a profile already",
                   "give it to automap-profile, which makes profiles");
@@ -123,13 +140,14 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
   std::string why_no_width;
   profile::ModelProfile model =
       partition::profile_with_widths(module, source, request, devices, cluster, widths_asked(options, cluster),
-                                     options.sequence_parallel == "auto", &why_no_width);
+                                     {options.sequence_parallel == "auto", options.keep_shardings}, &why_no_width);
   if (!why_no_width.empty()) input.notices.push_back("replicas have one device each: " + why_no_width);
   input.profile = std::move(model.profile);
   input.work = model.work;
   partition::round_times(&input.profile);
   pipeline::match_devices(input.profile, cluster, source);
   input.notices.insert(input.notices.begin(), model.warnings.begin(), model.warnings.end());
+  if (options.keep_shardings) note_kept_shardings(module.graph, &input);
   input.fused = std::move(model.fusion.found);
   note_mixed_kernels(model.fusion.without_kernels, devices, &input);
   note_what_is_unusual(input, cluster);

@@ -41,6 +41,8 @@ struct InputOptions {
   int max_width = 8;
   std::string sequence_parallel = "auto";  // auto or off: of those replicas (partition::PlanningRequest). HLO only
   bool sequence_parallel_asked = true;     // as attention_asked
+  bool keep_shardings = false;             // a model's own shardings are given to those replicas. HLO only
+  bool keep_shardings_asked = true;        // as attention_asked
   bool as_is = false;                      // one device's part of a partitioned model is planned. HLO only
   bool whole_loops = false;                // loops over layers stay one position. HLO only
   // Whether the hash of a profile's bytes is wanted (of a model's it is always there). A tenth of a one-shot plan.
@@ -49,7 +51,8 @@ struct InputOptions {
 };
 
 // Throws Error(kIo) when it cannot be read, Error(kData) when it is neither HLO nor a profile, Error(kUsage) when
-// --variables, --device, --batch-input, --attention or --sequence-parallel off is given for a profile.
+// --variables, --device, --batch-input, --attention, --sequence-parallel off or --keep-shardings is given for a
+// profile.
 PlanInput read_input(const InputOptions& options, const machine::Cluster& cluster);
 // The same of bytes that were read: of the file as given.
 PlanInput read_input(const InputOptions& options, const machine::Cluster& cluster, std::string bytes);

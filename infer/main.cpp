@@ -102,6 +102,7 @@ void read_plan_or_layout(Call& call) {
     call.departures = take_settings(*call.given, call.table);
     options.input.attention_asked = call.table.source_of("attention") != call.given->source;
     options.input.sequence_parallel_asked = call.table.source_of("sequence-parallel") != call.given->source;
+    options.input.keep_shardings_asked = call.table.source_of("keep-shardings") != call.given->source;
   }
   call.overrides = make_overrides(call.table, options);
   if (!options.layout.empty()) call.layout = planners::parse_layout(options.layout, call.overrides, *call.framework);

@@ -181,6 +181,9 @@ void declare_plan(OptionTable& table, InferOptions& o) {
           "dropout) where that is quicker, by reduce-scatters and all-gathers; off keeps it whole, by all-reduces. For "
           "models")
       .choices({"auto", "off"});
+  table.add_flag(&o.input.keep_shardings, "keep-shardings",
+                 "replicas of several devices take the model's own shardings (sharding=, Sharding marks, Shardy's) as "
+                 "given, where these have an axis of so many devices. For models");
   table
       .add(&o.limit, "limit",
            "what a plan may use, commas between: pipeline (several stages), data (several replicas), tensor (replicas "

@@ -25,7 +25,8 @@ constexpr int kMany = 1 << 30;
 // looked at is not among them: that a plan fits is what is asked.
 constexpr const char* kSettings[] = {"replicas",       "gradient-sync", "bucket-mib",        "optimizer",
                                      "memory-reserve", "state-factor",  "allow-idle-stages", "allow-empty-stages",
-                                     "value",          "attention",     "whole-loops",       "sequence-parallel"};
+                                     "value",          "attention",     "whole-loops",       "sequence-parallel",
+                                     "keep-shardings"};
 // What was always so when files of version 1 were made.
 constexpr std::pair<const char*, const char*> kVersion1[] = {{"replicas", "fractional"},
                                                              {"gradient-sync", "after"},

@@ -37,9 +37,9 @@ namespace {
 // What is the same in plans of all kinds.
 void note_provenance(const OptionTable& table, const LoadedModel& loaded, const machine::Cluster& cluster,
                      const machine::DeviceModel& device, bool data, std::map<std::string, std::string>* provenance) {
-  std::vector<std::string> asked = {"shards",  "objective", "algorithm", "seed",        "effort",
-                                    "budget",  "memory",    "policy",    "cluster",     "device",
-                                    "overlap", "attention", "batch",     "micro-batch", "micro-batches"};
+  std::vector<std::string> asked = {"shards", "objective",   "algorithm",     "seed",          "effort",  "budget",
+                                    "memory", "policy",      "cluster",       "device",        "overlap", "attention",
+                                    "batch",  "micro-batch", "micro-batches", "keep-shardings"};
   if (!data) asked.insert(asked.end(), {"mesh", "zero", "reshard", "sequence-parallel", "sums"});
   *provenance = table.provenance(asked);
   note_model(*loaded.module, cluster, device, provenance);
@@ -118,6 +118,11 @@ class PlanCommand {
     }
     if (!data_ && table_.source_of("reshard") != "default" && options_.reshard == "auto" && !request_.reshard) {
       log_warning("--reshard auto cuts nothing here: it is about --algorithm auto with --objective time");
+    }
+    if ((mesh_ || shards_ == 0) && options_.keep_shardings) {
+      throw Error(ErrorKind::kUsage,
+                  "--keep-shardings is about one axis; a mesh is planned without what the module says",
+                  "give --shards the devices of one of the module's axes");
     }
     if (data_ && shards_ == 0) {
       throw Error(ErrorKind::kUsage, "--shards auto is about meshes: automap-search opp has it", "give a number");

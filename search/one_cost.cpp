@@ -90,7 +90,7 @@ OneCost::OneCost(const LoadedModel& loaded, const ModelOptions& model, const Pri
 void OneCost::know(const sharding::ShardingModel& model, const sharding::Propagation& decided,
                    const partition::PartitionPlan& plan) {
   if (!why_none_.empty() || model.linkage().shards() == 1) return;
-  partition::WidthPlan known{plan, partition::width_parts(model, decided, devices_, cluster_)};
+  partition::WidthPlan known{plan, partition::width_parts(model, decided, devices_, cluster_), {}};
   const auto same = std::find_if(widths_.begin(), widths_.end(), [&](const partition::WidthPlan& other) {
     return other.parts.width == known.parts.width;
   });
@@ -121,7 +121,7 @@ void OneCost::make_question() {
     request.variables = variables_;
     request.attention = profile::parse_attention_mode(attention_);
     profile::ModelProfile model = partition::profile_with_partitions(*loaded_.module, loaded_.source, request, devices_,
-                                                                     cluster_, widths_, sequence_parallel_);
+                                                                     cluster_, widths_, {sequence_parallel_});
     partition::round_times(&model.profile);
     pipeline::match_devices(model.profile, cluster_, loaded_.source);
     question_.emplace(std::move(model.profile), cluster_, pipeline::usual_options(), step_);

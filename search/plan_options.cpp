@@ -71,6 +71,11 @@ void PlanOptions::declare(OptionTable* table, bool data) {
       .metavar("on|off|SIZE")
       .shown_default("on for time, off for count");
 
+  table->add_flag(
+      &keep_shardings, "keep-shardings",
+      "take the module's own shardings (sharding=, Sharding marks, Shardy's) as given, decide the rest, and "
+      "name the reshards that they force");
+
   table->group("Search");
   objective = data ? "count" : "time";
   table
@@ -166,6 +171,7 @@ PlanningRequest PlanOptions::request(bool data, bool objective_asked) const {
   } else if (!memory.empty() && memory != "off") {
     request.memory_limit_bytes = parse_bytes(memory, "--memory");
   }
+  request.keep_shardings = keep_shardings;
   request.overlap = pricing.overlap;
   request.reshard = reshard == "auto" && search.algorithm == "auto" && objective == "time";
   request.sequence_parallel = sequence_parallel == "auto";

@@ -27,7 +27,7 @@ struct PlanOptions {
   CostOptions cost;
   partition::SearchRequest search;
   EmitFiles emit;
-  bool json = false;
+  bool keep_shardings = false, json = false;
 
   void declare(OptionTable* table, bool data);
   // --shards auto: 0. Throws Error(kUsage).

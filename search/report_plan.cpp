@@ -86,6 +86,60 @@ std::string comparison_table(const PartitionPlan& plan) {
   return "Compared, as the search judges them\n" + table.render("  ") + "\n";
 }
 
+constexpr std::size_t kMostReshards = 12, kMostKeptPatterns = 12;
+
+// The module's own shardings that are kept, alike ones in one line.
+std::string kept_table(const ShardingModel& model, const KeptShardings& kept) {
+  if (kept.values.empty()) return "";
+  std::vector<std::pair<std::string, int>> order;
+  std::map<std::string, std::size_t> places;
+  for (const KeptValue& value : kept.values) {
+    if (value.dim < 0 && !value.left.empty()) continue;
+    const ModelInput* input = input_at(model, value.node);
+    const std::string scope = scope_of(model, value.node);
+    const std::string name = input != nullptr
+                                 ? sharding::path_of(input->name)
+                                 : scope + (scope.empty() ? "" : " ") + instruction_name(model, value.node);
+    const std::string line =
+        pattern_of(name) + ": " + (value.dim < 0 ? "whole" : "dimension " + std::to_string(value.dim));
+    const auto [place, fresh] = places.emplace(line, order.size());
+    if (fresh) order.emplace_back(line, 0);
+    ++order[place->second].second;
+  }
+  std::string out = "Kept as the module says, over " + kept.axis + "\n";
+  for (std::size_t i = 0; i < std::min(order.size(), kMostKeptPatterns); ++i) {
+    const auto& [line, times] = order[i];
+    out += "  " + printable(line) + (times > 1 ? " (" + std::to_string(times) + "x)" : "") + "\n";
+  }
+  if (order.size() > kMostKeptPatterns) {
+    out += "  and " + plural(static_cast<long long>(order.size() - kMostKeptPatterns), "more line") + "\n";
+  }
+  return out + "\n";
+}
+
+std::string reshards_table(const PartitionPlan& plan) {
+  if (plan.kept.empty()) return "";
+  if (plan.reshards.empty()) return "Reshards that this forces: none\n\n";
+  TextTable table({{"reshard", Align::kLeft}, {"of", Align::kLeft}, {"bytes"}, {"times"}, {"per step"}});
+  double rest_ms = 0, rest_bytes = 0;
+  for (std::size_t i = 0; i < plan.reshards.size(); ++i) {
+    const PlanReshard& reshard = plan.reshards[i];
+    if (i < kMostReshards) {
+      table.add_row({reshard.kind, reshard.instruction, format_bytes(reshard.bytes), format_number(reshard.times),
+                     format_ms(reshard.ms)});
+    } else {
+      rest_ms += reshard.ms;
+      rest_bytes += reshard.bytes * reshard.times;
+    }
+  }
+  std::string out = "Reshards that this forces\n" + table.render("  ");
+  if (plan.reshards.size() > kMostReshards) {
+    out += "  and " + format_count(static_cast<long long>(plan.reshards.size() - kMostReshards)) + " more, " +
+           format_bytes(rest_bytes) + " and " + format_ms(rest_ms) + " per step\n";
+  }
+  return out + "\n";
+}
+
 double variable_bytes(const ShardingModel& model) {
   double bytes = 0;
   for (const std::int32_t index : model.variables()) {
@@ -148,7 +202,8 @@ std::string plan_report(const ShardingModel& model, const Planned& planned) {
   if (!planned.answers.empty()) {
     std::string best;
     const std::string proven = std::string("proven: of all choices of ") +
-                               (plan.kind == "data" ? "data inputs" : "variables"),
+                               (plan.kind == "data" ? "data inputs" : "variables") +
+                               (planned.kept.values.empty() ? "" : " beside what is kept"),
                       none = " none is estimated faster (over these devices, sums apart";
     if (plan.proven) {
       best = count                       ? "proven: no decision splits more without a conflict"
@@ -176,8 +231,8 @@ std::string plan_report(const ShardingModel& model, const Planned& planned) {
   }
   out += fact("Planned in", format_ms(plan.planning_ms) + " from file to plan; objective " + plan.objective +
                                 ", found by " + plan.planner);
-  out += "\n" + split_table(planned) + begun_table(model) + moved_tables(model, plan) + whole_table(model, planned) +
-         algorithms_table(planned) + comparison_table(plan);
+  out += "\n" + kept_table(model, planned.kept) + reshards_table(plan) + split_table(planned) + begun_table(model) +
+         moved_tables(model, plan) + whole_table(model, planned) + algorithms_table(planned) + comparison_table(plan);
   while (out.size() > 1 && out[out.size() - 2] == '\n') out.pop_back();
   return out;
 }

@@ -37,7 +37,22 @@ void write_static(int fd, const char* text) noexcept {
   }
 }
 
+// As large as the exceptions that are thrown here, with what the runtime needs of each.
+constexpr std::size_t kExceptionBytes = 512;
+
+// Where memory runs out as early as while libraries are loaded, the runtime has no store of its own for exceptions
+// either: it then ends without one instead of throwing std::bad_alloc, here too when one is to be thrown again.
+bool no_exception_can_be_made() {
+  void* const room = std::malloc(kExceptionBytes);
+  asm volatile("" : : "r"(room) : "memory");  // the compiler may not take it for needless
+  std::free(room);
+  return room == nullptr;
+}
+
 void on_terminate() {
+  static thread_local bool entered = false;
+  if (entered || no_exception_can_be_made()) end_out_of_memory(json_wanted != nullptr && json_wanted());
+  entered = true;
   if (const std::exception_ptr error = std::current_exception()) {
     try {
       std::rethrow_exception(error);

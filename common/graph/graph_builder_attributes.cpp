@@ -266,7 +266,24 @@ class AttributeCheck {
     expect_dims(result(), dims, "slice");
   }
 
+  // The places of a slice: a number each, or all in one vector.
+  void starts(std::size_t first, std::size_t rank) const {
+    const std::size_t count = operands_.size() - first;
+    bool numbers = count == rank;
+    for (std::size_t i = first; i < operands_.size(); ++i) {
+      numbers = numbers && operand(i).is_array() && operand(i).dims.empty();
+    }
+    const bool vector = count == 1 && operand(first).is_array() && operand(first).dims.size() == 1;
+    if (numbers || (vector && (operand(first).dynamic || operand(first).dims[0] == static_cast<std::int64_t>(rank)))) {
+      return;
+    }
+    builder_.fail(instruction_.opcode_name, label_of(instruction_) + " has " + std::to_string(count) +
+                                                (count == 1 ? " place" : " places") + " of where it begins in " +
+                                                text(operand(0)) + ", expected a number for each dimension");
+  }
+
   void dynamic_slice() const {
+    if (operand(0).is_array()) starts(1, operand(0).dims.size());
     if (!comparable(operand(0), result()) || !raw("dynamic_slice_sizes")) return;
     const std::vector<std::int64_t> sizes = integers("dynamic_slice_sizes");
     within(sizes, operand(0), "dynamic_slice_sizes");
@@ -276,6 +293,7 @@ class AttributeCheck {
   void dynamic_update_slice() const {
     const Shape& in = operand(0);
     const Shape& update = operand(1);
+    if (in.is_array()) starts(2, in.dims.size());
     if (!comparable(in, update)) return;
     bool fits = update.dims.size() == in.dims.size();
     for (std::size_t d = 0; fits && d < in.dims.size(); ++d) fits = update.dims[d] <= in.dims[d];
@@ -378,6 +396,14 @@ class AttributeCheck {
   Span<const Attribute> attributes_;
 };
 
+// Whether an array's layout orders as many dimensions as it has: "{1,0:T(8,128)}". One without an order does.
+bool orders_all(std::string_view layout, const Shape& shape) {
+  if (!shape.is_array() || layout.substr(0, 1) != "{") return true;
+  const std::string_view order = layout.substr(1, layout.find_first_of(":}") - 1);
+  if (order.find_first_not_of(" \t\r\n") == std::string_view::npos) return true;
+  return static_cast<std::size_t>(std::count(order.begin(), order.end(), ',')) + 1 == shape.dims.size();
+}
+
 }  // namespace
 
 void GraphBuilder::require_attributes(const Instruction& instruction, Span<const InstructionId> operands,
@@ -392,6 +418,11 @@ void GraphBuilder::check_attributes(const Instruction& instruction, Span<const I
     std::string problem = read_sharding(*raw, &sharding);
     if (problem.empty()) problem = sharding_misfit(graph_, sharding, instruction.shape);
     if (!problem.empty()) warn(*raw, label_of(instruction) + ": the sharding " + short_text(*raw) + " " + problem);
+  }
+  if (!orders_all(instruction.layout, graph_.shape(instruction.shape))) {
+    warn(instruction.layout, label_of(instruction) + ": the layout " + short_text(instruction.layout) +
+                                 " orders other dimensions than those of " +
+                                 short_text(graph_.shape(instruction.shape).text));
   }
   AttributeCheck(*this, instruction, operands, attributes).run();
 }

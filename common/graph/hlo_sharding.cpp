@@ -90,7 +90,10 @@ class Reader : internal::TextScanner {
     }
     if (kind == "mesh" || kind == "axes") {
       out->kind = HloSharding::Kind::kMesh;
-      return rest();
+      const std::size_t begin = at_;
+      if (!rest()) return false;
+      read_mesh(text_.substr(begin, at_ - 1 - begin), out);
+      return true;
     }
     out->kind = kind == "manual"    ? HloSharding::Kind::kManual
                 : kind == "unknown" ? HloSharding::Kind::kUnknown
@@ -104,23 +107,34 @@ class Reader : internal::TextScanner {
     return rest();
   }
 
+  // "['x'=4,'y'=2], device_ids=(...), [{'x'}, {}], replicated={'y'}"; nothing is known of other forms.
+  static void read_mesh(std::string_view text, HloSharding* out) {
+    const std::size_t end = text.find(']');
+    const std::size_t dims = end == std::string_view::npos ? end : text.find(", [{", end);
+    const std::size_t none = end == std::string_view::npos ? end : text.find(", []", end);
+    const std::size_t begin = std::min(dims, none);
+    if (begin == std::string_view::npos) return;
+    read_named_split(text.substr(begin + 2), text.substr(0, end + 1), &out->split);
+  }
+
   // "[2,4]<=[8]T(1,0) last_tile_dim_replicate}" or "[2,2]0,1,2,3}"
   bool tiled(HloSharding* out) {
     out->kind = HloSharding::Kind::kTiled;
     if (!take("[") || !numbers(']', &out->tiles)) return fail("lacks a list of tiles behind devices=");
     const std::int64_t tiles = product(out->tiles);
     if (tiles < 1) return fail("has a tile count of 0");
+    std::vector<std::int64_t> extents, order, devices;
     if (take("<=")) {
-      std::vector<std::int64_t> extents, order;
       if (!take("[") || !numbers(']', &extents)) return fail("lacks a list of numbers behind <=");
       if (product(extents) != tiles) {
         return fail("puts " + std::to_string(tiles) + " tiles on " + std::to_string(product(extents)) + " devices");
       }
       if (take("T")) {
         if (!take("(") || !numbers(')', &order)) return fail("lacks a list of numbers behind T");
-        std::sort(order.begin(), order.end());
-        for (std::size_t i = 0; i < order.size(); ++i) {
-          if (order.size() != extents.size() || order[i] != static_cast<std::int64_t>(i)) {
+        std::vector<std::int64_t> sorted = order;
+        std::sort(sorted.begin(), sorted.end());
+        for (std::size_t i = 0; i < sorted.size(); ++i) {
+          if (sorted.size() != extents.size() || sorted[i] != static_cast<std::int64_t>(i)) {
             return fail("has an order behind T that is none of its " + std::to_string(extents.size()) + " extents");
           }
         }
@@ -131,6 +145,7 @@ class Reader : internal::TextScanner {
       do {
         std::int64_t device = 0;
         if (!number(&device)) return false;
+        devices.push_back(device);
         ++count;
         if (!seen.insert(device).second) return fail("names device " + std::to_string(device) + " twice");
       } while (take(","));
@@ -150,10 +165,14 @@ class Reader : internal::TextScanner {
         } while (take(","));
         if (!take("}")) return fail("lacks a '}' behind last_tile_dims");
       } else if (field == "metadata" || field == "shard_as" || field == "shard_like") {
-        return rest();
+        break;
       } else {
         return fail("has something unknown behind its devices");
       }
+    }
+    if (tiles < kMostDevices) {
+      out->split = devices.empty() ? split_of_iota(out->tiles, out->subgroups, extents, order)
+                                   : split_of_list(out->tiles, out->subgroups, devices);
     }
     return rest();
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/graph/graph.h"
+#include "common/graph/mesh_split.h"
 
 namespace automap::graph {
 
@@ -17,12 +18,13 @@ struct HloSharding {
     kManual,      // {manual}: the shape is that of one device's part (shard_map)
     kUnknown,     // {unknown}: left to the compiler
     kTiled,       // {devices=[2,4]<=[8]}, {devices=[2,1,4]0,1,2,3,4,5,6,7 last_tile_dim_replicate}
-    kMesh,        // {mesh['a'=2] ...}: named axes; only its text is known
+    kMesh,        // {mesh['a'=2], [{'a'}, {}]}: named axes
     kTuple        // {{...}, {...}}
   };
   Kind kind = Kind::kReplicated;
   std::vector<std::int64_t> tiles;  // kTiled: parts along each dimension of the array, then those of subgroups
   std::size_t subgroups = 0;        // how many of `tiles`, at the end, are no dimensions of the array
+  MeshSplit split;                  // kTiled, kMesh: the same by axes; without dimensions where that is not known
   std::vector<HloSharding> elements;
 
   // Parts along dimension d of the array.

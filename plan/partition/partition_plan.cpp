@@ -33,6 +33,8 @@ double lower_bound_ms(const PartitionPlan& plan) {
   if (plan.objective != "time" || !std::isfinite(plan.bound)) return 0;
   // Of combined sums the bound is about every group by itself; sums of several groups may meet besides.
   if (plan.sums_combined) return 0;
+  // Beside what is given the bound is about the rest.
+  if (!plan.kept.empty()) return std::max(0.0, plan.step_ms + plan.value - plan.bound);
   return std::max(0.0, plan.replicated_step_ms - plan.bound);
 }
 
@@ -162,6 +164,37 @@ Json alternatives_json(const PartitionPlan& plan) {
     }
   }
   return alternatives;
+}
+
+void add_kept(const PartitionPlan& plan, Json* out) {
+  if (plan.kept.empty()) return;
+  Json kept = Json::array(), reshards = Json::array();
+  for (const PlanKept& one : plan.kept) {
+    kept.push_back({{"tensor", one.tensor}, {"dim", one.dim}, {"written", one.written}, {"left", or_null(one.left)}});
+  }
+  for (const PlanReshard& one : plan.reshards) {
+    reshards.push_back({{"kind", one.kind},
+                        {"instruction", one.instruction},
+                        {"bytes", whole_bytes(one.bytes)},
+                        {"times", one.times},
+                        {"ms", one.ms}});
+  }
+  (*out)["kept"] = kept;
+  (*out)["reshards"] = reshards;
+}
+
+void read_kept(const PlanObject& reader, const std::string& source, PartitionPlan* plan) {
+  for (const Json& item : reader.array("kept")) {
+    const PlanObject one(item, source + ": kept");
+    plan->kept.push_back(
+        {one.text("tensor"), one.integer("dim", -1, kMostDims), one.text("written"), one.text_or_empty("left")});
+  }
+  if (!reader.has("reshards")) return;
+  for (const Json& item : reader.array("reshards")) {
+    const PlanObject one(item, source + ": reshards");
+    plan->reshards.push_back(
+        {one.text("kind"), one.text("instruction"), one.number("bytes"), one.number("times"), one.number("ms")});
+  }
 }
 
 void read_collectives(const PlanObject& reader, const std::string& source, PartitionPlan* plan) {
@@ -409,6 +442,7 @@ Json to_json(const PartitionPlan& plan) {
     out["permutes"] = plan.permutes;
     out["permute_bytes"] = whole_bytes(plan.permute_bytes);
   }
+  add_kept(plan, &out);
   return out;
 }
 
@@ -509,6 +543,7 @@ PartitionPlan read_partition_plan(const Json& json, const std::string& source) {
                               read_kind(g)});
     }
   }
+  if (reader.has("kept")) read_kept(reader, source, &plan);
   if (reader.has("groups")) {
     for (const Json& item : reader.array("groups")) {
       const PlanObject group(item, source + ": groups");

@@ -58,6 +58,19 @@ struct PlanGather {
   sharding::Gather::Kind kind = sharding::Gather::Kind::kRead;
 };
 
+// A sharding of the module's own that a plan takes as given (--keep-shardings), as far as it does.
+struct PlanKept {
+  std::string tensor;  // input or instruction
+  int dim = -1;        // split along; -1: whole, or nothing is kept
+  std::string written, left;
+};
+
+// What is moved because of them.
+struct PlanReshard {
+  std::string kind, instruction;
+  double bytes = 0, times = 1, ms = 0;  // of the whole tensor, each time; per step
+};
+
 struct PlanLinkageGroup {
   std::vector<std::pair<std::string, int>> members;  // (tensor name, dimension)
   bool split = false;
@@ -101,6 +114,8 @@ struct PartitionPlan {
   double permute_bytes = 0;                                                 // per step, of borders
   std::vector<PlanCollective> collectives;
   std::vector<PlanGather> gathers;
+  std::vector<PlanKept> kept;
+  std::vector<PlanReshard> reshards;  // the longest first
   std::vector<PlanLinkageGroup> groups;
   std::vector<PartitionAlternative> alternatives;
   std::vector<std::string> warnings;

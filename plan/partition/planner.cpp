@@ -11,9 +11,11 @@
 
 #include "common/base/error.h"
 #include "common/base/text_table.h"
+#include "common/graph/user_shardings.h"
 #include "common/sharding/explain.h"
 #include "plan/partition/data_parallel.h"
 #include "plan/partition/fewer_devices.h"
+#include "plan/partition/kept_search.h"
 #include "plan/partition/names.h"
 #include "plan/partition/nothing_split.h"
 #include "plan/partition/overlap.h"
@@ -293,16 +295,18 @@ class Planning {
                                                     : 0) {}
 
   Planned run() {
+    keep_given();
     find_batch_groups();
     search_within_memory();
     ask_fewer_devices();
     Planned out{
         {}, {}, {}, {}, {}, decide(model_, inputs_, now_.chosen), {}, {}, std::move(now_.answers), cost_.links(),
-        {}, {}};
+        {}, {}, {}};
     warn_of_batch_norms(model_, out.decided, &warnings_);
     out.memory_decided = now_.kept_limit_bytes > 0;
     out.nearly_cut = now_.nearly_cut;
     out.cut_added_up = now_.cut_added_up;
+    describe_kept(&out);
     out.estimate = estimate_step(cost_, out.decided, request_.overlap);
     out.unsplit = cost_.estimate(decide(model_, inputs_, {}));
     out.memory = peak_of(now_.chosen);
@@ -312,7 +316,7 @@ class Planning {
     collate_split(&out);
     collate_whole(&out);
     compare(out.answers, &out.plan);
-    if (out.plan.partitioned == 0 && shards_ > 1) {
+    if (out.plan.partitioned == 0 && shards_ > 1 && base().empty()) {
       out.nothing_split =
           now_.whole_by_overlap ? "with collectives beside compute no splitting that was found is quicker"
           : now_.slower_ms > 0  ? "no splitting that was found is quicker"
@@ -348,9 +352,86 @@ class Planning {
 
   std::vector<GroupId> linkage_groups(const std::vector<std::int32_t>& chosen,
                                       const std::vector<GroupId>& groups_of) const {
-    std::vector<GroupId> out;
-    for (const std::int32_t g : chosen) out.push_back(groups_of[static_cast<std::size_t>(g)]);
+    std::vector<GroupId> out = base();
+    for (const std::int32_t g : chosen) {
+      const GroupId group = groups_of[static_cast<std::size_t>(g)];
+      if (std::find(out.begin(), out.end(), group) == out.end()) out.push_back(group);
+    }
     return out;
+  }
+
+  // The groups that are split whatever is chosen: those of the shardings that are kept.
+  std::vector<GroupId> base() const {
+    std::set<GroupId> out;
+    for (const TensorDim at : kept_.split) out.insert(model_.linkage().group_of(at));
+    return {out.begin(), out.end()};
+  }
+  bool keeps() const { return !kept_.split.empty() || !kept_.whole.empty(); }
+
+  // The search over what is not given.
+  std::vector<PartitionAnswer> search_rest(const models::PartitionProblem& problem,
+                                           const SearchRequest& request) const {
+    if (!keeps()) return run_search(problem, request);
+    const sharding::Linkage& linkage = model_.linkage();
+    const std::vector<GroupId> split = base();
+    GivenGroups given;
+    given.with = cost_.estimate(decide(model_, inputs_, split));
+    std::set<GroupId> whole;
+    for (const TensorDim at : kept_.whole) whole.insert(linkage.group_of(at));
+    for (const GroupId group : split) {
+      const auto neighbours = linkage.neighbours(group);
+      whole.insert(neighbours.begin(), neighbours.end());
+    }
+    for (std::size_t g = 0; g < now_.groups_of.size(); ++g) {
+      const GroupId group = now_.groups_of[g];
+      if (std::binary_search(split.begin(), split.end(), group)) given.split.push_back(static_cast<std::int32_t>(g));
+      if (whole.count(group) > 0) given.whole.push_back(static_cast<std::int32_t>(g));
+    }
+    return run_search_beside(problem, given, request);
+  }
+
+  // The module's own shardings, where they are asked for.
+  void keep_given() {
+    if (!request_.keep_shardings || shards_ == 1) return;
+    kept_ = keep_shardings(&model_, request_.data, [this](const std::vector<TensorDim>& split) {
+      std::set<GroupId> groups;
+      for (const TensorDim at : split) groups.insert(model_.linkage().group_of(at));
+      return estimate_of({groups.begin(), groups.end()}).expected_ms();
+    });
+    const std::string aside = graph::user_shardings_text(model_.graph());
+    warnings_.erase(std::remove(warnings_.begin(), warnings_.end(), aside), warnings_.end());
+    if (kept_.values.empty()) warnings_.push_back("the module has no shardings of its own: there is nothing to keep");
+    std::string first;
+    int left = 0;
+    for (const KeptValue& value : kept_.values) {
+      if (value.left.empty()) continue;
+      if (left++ == 0) first = sharding::describe(model_, value.node) + ": " + value.left;
+    }
+    if (left > 0) {
+      warnings_.push_back("not kept of the module's own shardings, " + plural(left, "value") + ": " + first +
+                          (left > 1 ? "; and " + std::to_string(left - 1) + " more" : ""));
+    }
+  }
+
+  // What is kept, and what moves because of it: all but sums that are needed whole.
+  void describe_kept(Planned* out) const {
+    out->kept = kept_;
+    for (const KeptValue& value : kept_.values) {
+      const ModelInput* own = nullptr;
+      for (const ModelInput& any : model_.inputs()) own = any.node == value.node ? &any : own;
+      out->plan.kept.push_back(
+          {own != nullptr ? own->name : instruction_name(model_, value.node), value.dim, value.written, value.left});
+    }
+    if (kept_.values.empty()) return;
+    for (const PartitionCost::CollectivePart& part : cost_.parts(out->decided).collectives) {
+      const sharding::Collective& c = part.collective;
+      const bool sum = c.kind == sharding::CollectiveKind::kAllReduce;
+      if (part.other_axis || (sum && !c.kept_in_parts)) continue;
+      const std::string kind = sum ? "reduce-scatter" : sharding::to_string(c.kind);
+      out->plan.reshards.push_back({kind, instruction_name(model_, c.node), c.bytes, c.times, part.ms});
+    }
+    std::stable_sort(out->plan.reshards.begin(), out->plan.reshards.end(),
+                     [](const PlanReshard& a, const PlanReshard& b) { return a.ms > b.ms; });
   }
 
   PeakMemory peak_of(const std::vector<GroupId>& chosen) const {
@@ -489,6 +570,10 @@ class Planning {
   // The batch may need gathers, which make another linkage: all that follows is on that one (data), or on the first
   // again (operators, where data parallelism is only compared with).
   void find_batch_groups() {
+    if (keeps()) {
+      find_batch_beside_kept();
+      return;
+    }
     if (request_.data && shards_ > 1 && !model_.variables().empty()) {
       std::vector<GroupId> variable_groups;
       const models::PartitionProblem variables =
@@ -512,13 +597,37 @@ class Planning {
     if (request_.data && !batch_.note.empty()) warnings_.push_back(batch_.note);
   }
 
+  // Where what is kept splits no data, the batch is looked for beside it.
+  void find_batch_beside_kept() {
+    if (!request_.data) return;
+    const std::set<GroupId> split = [&] {
+      const std::vector<GroupId> groups = base();
+      return std::set<GroupId>(groups.begin(), groups.end());
+    }();
+    for (const std::int32_t index : batched_inputs(model_)) {
+      for (const GroupId group : model_.linkage().groups_of(input(index).node)) {
+        if (split.count(group) > 0) return;
+      }
+    }
+    const std::vector<sharding::Gather> before = model_.gathers();
+    batch_ = choose_batch(&model_);
+    Propagation decided(model_.linkage());
+    const bool lost = std::any_of(kept_.split.begin(), kept_.split.end(),
+                                  [&](TensorDim at) { return decided.split(at).has_value(); });
+    if (lost) {
+      model_.relink(shards_, before);
+      batch_ = {};
+    }
+    if (!batch_.note.empty()) warnings_.push_back(batch_.note);
+  }
+
   void choose() {
     if (shards_ == 1) {
       warnings_.push_back("one device: there is nothing to split over");
       return;
     }
     try {
-      now_.answers = run_search(now_.problem, request_.search);
+      now_.answers = search_rest(now_.problem, request_.search);
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::kInfeasible) throw;
       now_.infeasible.emplace(e);
@@ -526,7 +635,8 @@ class Planning {
     if (now_.answers.empty()) return;
     now_.chosen = linkage_groups(now_.answers.front().groups, now_.groups_of);
     now_.planner = now_.answers.front().algorithm;
-    if (request_.data && request_.objective == PartitionObjective::kCount && !batch_.groups.empty()) prefer_batch();
+    if (request_.data && request_.objective == PartitionObjective::kCount && !batch_.groups.empty() && !keeps())
+      prefer_batch();
   }
 
   bool by_time_of_variables() const { return !request_.data && request_.objective == PartitionObjective::kTime; }
@@ -534,15 +644,15 @@ class Planning {
   // Data is split for the step's sake: the most splits that are slower than none give way to the quickest.
   void take_none_slower() {
     if (!request_.none_slower || request_.objective != PartitionObjective::kCount || now_.chosen.empty()) return;
-    const double found_ms = estimate_of(now_.chosen).expected_ms(), whole_ms = estimate_of({}).expected_ms();
+    const double found_ms = estimate_of(now_.chosen).expected_ms(), whole_ms = estimate_of(base()).expected_ms();
     if (found_ms <= whole_ms) return;
-    if (limit_bytes_ > 0 && peak_of({}).total > limit_bytes_) return;
+    if (limit_bytes_ > 0 && peak_of(base()).total > limit_bytes_) return;
     models::PartitionProblem by_time = now_.problem;
     by_time.objective = PartitionObjective::kTime;
     PartitionAnswer answer = now_.answers.front();
     answer.groups.clear();
     answer.algorithm = "replicate";
-    const std::vector<PartitionAnswer> quickest = run_search(by_time, quick_search());
+    const std::vector<PartitionAnswer> quickest = search_rest(by_time, quick_search());
     cut_by_time_ = cut_by_time_ || any_cut_by_time(quickest);
     if (!quickest.empty() &&
         estimate_of(linkage_groups(quickest.front().groups, now_.groups_of)).expected_ms() <= whole_ms) {
@@ -561,9 +671,9 @@ class Planning {
   void leave_whole_where_quicker() {
     if (request_.objective != PartitionObjective::kTime || now_.chosen.empty()) return;
     if (!request_.overlap && !request_.data) return;
-    if (estimate_of(now_.chosen).expected_ms() <= estimate_of({}).expected_ms()) return;
-    if (limit_bytes_ > 0 && peak_of({}).total > limit_bytes_) return;
-    now_.chosen.clear();
+    if (estimate_of(now_.chosen).expected_ms() <= estimate_of(base()).expected_ms()) return;
+    if (limit_bytes_ > 0 && peak_of(base()).total > limit_bytes_) return;
+    now_.chosen = base();
     now_.planner = "replicate";
     now_.whole_by_overlap = true;
   }
@@ -601,7 +711,8 @@ class Planning {
 
   // Linkage groups cut where that pays, when the step is estimated shorter by it.
   void cut_groups() {
-    if (!request_.reshard || !by_time_of_variables() || shards_ == 1) return;
+    // What is given has its gathers already, beside which none are looked for.
+    if (!request_.reshard || !by_time_of_variables() || shards_ == 1 || keeps()) return;
     const auto start = std::chrono::steady_clock::now();
     SearchLimits limits = quick_search().limits;
     limits.units = std::max(limits.units, request_.search.limits.units / kCutShare);
@@ -682,7 +793,8 @@ class Planning {
 
   // Where so many devices bring little, fewer may bring more.
   void ask_fewer_devices() {
-    if (!by_time_of_variables() || now_.answers.empty() || request_.other != nullptr || !request_.compare) return;
+    if (!by_time_of_variables() || now_.answers.empty() || request_.other != nullptr || !request_.compare || keeps())
+      return;
     // Of fewer devices the step is known added up: overlapped it is no longer.
     const double step_ms =
                      request_.overlap ? estimate_of(now_.chosen).expected_ms() : now_.answers.front().score.step_ms,
@@ -750,6 +862,9 @@ class Planning {
 
   void list_groups(PartitionPlan* plan) {
     split_.insert(now_.chosen.begin(), now_.chosen.end());
+    for (const GroupId group : split_) {
+      if (keeps()) effects_[group] = cost_.effect(group);
+    }
     for (std::size_t g = 0; g < now_.problem.groups.size(); ++g) {
       const models::PartitionGroup& group = now_.problem.groups[g];
       effects_[now_.groups_of[g]] = {group.saved_ms, group.collective_ms, group.saved_bytes, group.collective_bytes,
@@ -847,7 +962,7 @@ class Planning {
     models::PartitionProblem swapped = now_.problem;
     swapped.objective = time ? PartitionObjective::kCount : PartitionObjective::kTime;
     try {
-      const std::vector<PartitionAnswer> others = run_search(swapped, quick_search());
+      const std::vector<PartitionAnswer> others = search_rest(swapped, quick_search());
       cut_by_time_ = cut_by_time_ || any_cut_by_time(others);
       if (others.empty()) return;
       other_objective_ = judged(inputs_, linkage_groups(others.front().groups, now_.groups_of),
@@ -879,6 +994,7 @@ class Planning {
   const double limit_bytes_;  // of the peak; 0: none
   double free_bound_ = 0;     // of the first search, without that limit
 
+  KeptShardings kept_;
   DataChoice batch_;
   std::vector<PartitionAlternative> compared_;
   std::optional<PartitionAlternative> other_objective_;

@@ -9,6 +9,7 @@
 #include "common/machine/device.h"
 #include "common/sharding/model.h"
 #include "common/sharding/propagation.h"
+#include "plan/partition/kept_shardings.h"
 #include "plan/partition/partition_cost.h"
 #include "plan/partition/partition_plan.h"
 #include "plan/partition/partition_search.h"
@@ -27,6 +28,7 @@ struct PlanningRequest {
   // plan is of no use, so that none that fits is looked for where the quickest of all is as long.
   bool or_least = false;
   double useless_ms = std::numeric_limits<double>::infinity();
+  bool keep_shardings = false;    // the module's own shardings are taken as given (kept_shardings.h)
   bool overlap = false;           // collectives beside compute (overlap.h): among what is at hand the shortest step so
   bool reshard = false;           // kTime of variables: also cut linkage groups where that pays (resharding.h)
   bool sequence_parallel = true;  // what lies between split products may be split, too (resharding.h, Between)
@@ -60,6 +62,7 @@ struct Planned {
   std::vector<WholeTensors> whole;
   std::vector<PartitionAnswer> answers;  // of the algorithms that ran, best first
   ShardLinks links;
+  KeptShardings kept;           // of the module's own shardings, where they are asked for
   std::string nothing_split;    // why, when several devices split nothing; also among the plan's warnings
   std::string memory_warning;   // that it hardly fits, or does not; also among the plan's warnings
   bool memory_decided = false;  // what was quickest without the limit of the memory does not fit

@@ -11,7 +11,7 @@ namespace automap::partition {
 namespace {
 
 // How the devices of a replica hold its tensors.
-std::string sentence(const PartitionPlan& plan, int width, bool sequence_parallel) {
+std::string sentence(const PartitionPlan& plan, int width, const WidthChoices& choices, const std::string& not_kept) {
   // Sums that the next operator wants in parts only.
   const auto scattered = static_cast<int>(std::count_if(plan.collectives.begin(), plan.collectives.end(),
                                                         [](const PlanCollective& one) { return one.kept_in_parts; }));
@@ -22,7 +22,9 @@ std::string sentence(const PartitionPlan& plan, int width, bool sequence_paralle
   return std::to_string(width) + " devices of one server each, which hold " + std::to_string(plan.partitioned) +
          " of " + std::to_string(plan.decided.size()) + " variables in parts; " + moved +
          " per micro-batch between them, inside forward and backward (automap-search opp MODEL --shards " +
-         std::to_string(width) + (sequence_parallel ? "" : " --sequence-parallel off") + ")";
+         std::to_string(width) + (choices.sequence_parallel ? "" : " --sequence-parallel off") +
+         (choices.keep_shardings && not_kept.empty() ? " --keep-shardings)" : ")") +
+         (not_kept.empty() ? "" : "; of the module's own shardings none is kept: " + not_kept);
 }
 
 void round_columns(std::vector<pipeline::DeviceTimes>* of_devices) {
@@ -46,10 +48,12 @@ profile::ModelProfile profile_with_partitions(const hlo::HloModule& module, cons
                                               profile::ProfileRequest request,
                                               const std::vector<machine::DeviceModel>& devices,
                                               const machine::Cluster& cluster, std::vector<WidthPlan> widths,
-                                              bool sequence_parallel) {
+                                              const WidthChoices& choices) {
   std::map<int, PartitionPlan> partitions;
+  std::map<int, std::string> not_kept;
   request.widths.clear();
   for (WidthPlan& found : widths) {
+    not_kept.emplace(found.parts.width, std::move(found.not_kept));
     partitions.emplace(found.parts.width, std::move(found.plan));
     request.widths.push_back(std::move(found.parts));
   }
@@ -57,7 +61,7 @@ profile::ModelProfile profile_with_partitions(const hlo::HloModule& module, cons
   for (pipeline::WidthColumns& columns : model.profile.widths) {
     const PartitionPlan& plan = partitions.at(columns.width);
     columns.partition = decision_json_text(plan);
-    columns.partition_text = sentence(plan, columns.width, sequence_parallel);
+    columns.partition_text = sentence(plan, columns.width, choices, not_kept.at(columns.width));
     columns.servers = cluster.name;
   }
   return model;
@@ -67,18 +71,17 @@ profile::ModelProfile profile_with_widths(const hlo::HloModule& module, const st
                                           profile::ProfileRequest request,
                                           const std::vector<machine::DeviceModel>& devices,
                                           const machine::Cluster& cluster, const std::vector<int>& widths,
-                                          bool sequence_parallel, std::string* why_none) {
+                                          const WidthChoices& choices, std::string* why_none) {
   std::vector<WidthPlan> found;
   why_none->clear();
   if (!widths.empty()) {
     std::vector<graph::VariableRequest> variables;
     if (!request.variables.empty()) variables = graph::load_variable_list(request.variables);
     found = plan_widths(module.graph, request.variables.empty() ? nullptr : &variables, devices, cluster, widths,
-                        sequence_parallel, why_none);
+                        choices, why_none);
     if (!found.empty()) why_none->clear();
   }
-  return profile_with_partitions(module, source, std::move(request), devices, cluster, std::move(found),
-                                 sequence_parallel);
+  return profile_with_partitions(module, source, std::move(request), devices, cluster, std::move(found), choices);
 }
 
 }  // namespace automap::partition

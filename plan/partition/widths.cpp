@@ -113,10 +113,11 @@ PlanningRequest as_width_request(PlanningRequest asked) {
   return asked;
 }
 
-PlanningRequest width_request(bool sequence_parallel) {
+PlanningRequest width_request(const WidthChoices& choices) {
   PlanningRequest request;
   request.reshard = true;
-  request.sequence_parallel = sequence_parallel;
+  request.sequence_parallel = choices.sequence_parallel;
+  request.keep_shardings = choices.keep_shardings;
   request.compare = false;
   return as_width_request(std::move(request));
 }
@@ -145,7 +146,7 @@ profile::WidthParts width_parts(const sharding::ShardingModel& model, const shar
 
 std::vector<WidthPlan> plan_widths(const graph::Graph& graph, const std::vector<graph::VariableRequest>* variables,
                                    const std::vector<machine::DeviceModel>& devices, const machine::Cluster& cluster,
-                                   const std::vector<int>& widths, bool sequence_parallel, std::string* why_none) {
+                                   const std::vector<int>& widths, const WidthChoices& choices, std::string* why_none) {
   std::vector<WidthPlan> out;
   if (widths.empty()) return out;
   sharding::ModelOptions options;
@@ -155,13 +156,19 @@ std::vector<WidthPlan> plan_widths(const graph::Graph& graph, const std::vector<
   for (const int width : widths) {
     sharding::ShardingModel model = whole.another_axis(width);
     try {
-      const Planned planned = make_plan(&model, devices.front(), servers_of(cluster, devices.front().name),
-                                        width_request(sequence_parallel));
+      PlanningRequest request = width_request(choices);
+      const std::string not_kept = request.keep_shardings ? why_not_kept(model) : "";
+      request.keep_shardings = request.keep_shardings && not_kept.empty();
+      const Planned planned = make_plan(&model, devices.front(), servers_of(cluster, devices.front().name), request);
       if (planned.plan.partitioned == 0) {
-        if (why_none != nullptr) *why_none = planned.nothing_split;
+        if (why_none != nullptr) {
+          *why_none = planned.nothing_split.empty()
+                          ? "the shardings that are kept split no variable over " + std::to_string(width) + " devices"
+                          : planned.nothing_split;
+        }
         continue;
       }
-      out.push_back({planned.plan, width_parts(model, planned.decided, devices, cluster)});
+      out.push_back({planned.plan, width_parts(model, planned.decided, devices, cluster), not_kept});
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::kData && e.kind() != ErrorKind::kInfeasible) throw;
       if (why_none != nullptr) *why_none = e.what();

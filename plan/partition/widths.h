@@ -20,12 +20,18 @@ namespace automap::partition {
 struct WidthPlan {
   PartitionPlan plan;  // over the width's devices; without model, cluster, planning_ms, provenance
   profile::WidthParts parts;
+  std::string not_kept;  // of shardings that were to be kept: why none of them is
 };
 
 // What is asked about a width: the quickest partition of the replica alone, whatever memory there is, as much searched
 // for as automap-search opp does when nobody says. What a mesh's data axis leaves is no part of the question, since the
 // columns of a width stand for any number of replicas and samples.
-PlanningRequest width_request(bool sequence_parallel);
+struct WidthChoices {
+  bool sequence_parallel = true;
+  // The module's own shardings are taken as given by the widths whose axis they have (why_not_kept).
+  bool keep_shardings = false;
+};
+PlanningRequest width_request(const WidthChoices& choices);
 // `asked` about the variables, with as much of a width's question as a width can have.
 PlanningRequest as_width_request(PlanningRequest asked);
 
@@ -38,11 +44,10 @@ profile::WidthParts width_parts(const sharding::ShardingModel& model, const shar
 machine::Cluster servers_of(const machine::Cluster& cluster, const std::string& device);
 
 // For each of `widths` that splits something. `devices` as ProfilerOptions::devices: the partition is found for the
-// first, its collectives are those between devices of each. `sequence_parallel`: PlanningRequest's. `variables` may be
-// null. A module that has nothing to split
+// first, its collectives are those between devices of each. `variables` may be null. A module that has nothing to split
 // has no widths; `why_none` then says why, where it is not null.
 std::vector<WidthPlan> plan_widths(const graph::Graph& graph, const std::vector<graph::VariableRequest>* variables,
                                    const std::vector<machine::DeviceModel>& devices, const machine::Cluster& cluster,
-                                   const std::vector<int>& widths, bool sequence_parallel, std::string* why_none);
+                                   const std::vector<int>& widths, const WidthChoices& choices, std::string* why_none);
 
 }  // namespace automap::partition

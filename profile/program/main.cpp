@@ -156,7 +156,7 @@ profile::ModelProfile profiled(const hlo::HloModule& module, const std::string& 
   std::string why_none;
   profile::ModelProfile result =
       partition::profile_with_widths(module, source, o.request, devices, widths.empty() ? machine::Cluster() : *cluster,
-                                     widths, o.sequence_parallel == "auto", &why_none);
+                                     widths, {o.sequence_parallel == "auto"}, &why_none);
   if (!why_none.empty()) result.warnings.push_back("--widths: there is none beyond 1: " + why_none);
   return result;
 }

@@ -394,6 +394,91 @@ class CombinedSums(SearchTest):
         self.fails(3, "apply", TINY, "--plan", self.put("m.json", json.dumps(mesh)), says=["sums", "by itself", "plan one axis"])
 
 
+class KeptShardings(SearchTest):
+    """What a module says of shardings, taken as given: `w` along its rows, the value inside along its columns."""
+
+    STEP = """HloModule step, input_output_alias={ {0}: (0, {}, may-alias) }
+sum { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }
+ENTRY e {
+  w = f32[32,64] parameter(0), sharding={devices=[4,1,2]<=[8] last_tile_dim_replicate}
+  x = f32[16,32] parameter(1), sharding={devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}
+  h = f32[16,64] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  t = f32[16,64] tanh(h)
+  y = f32[16,64] custom-call(t), custom_call_target="Sharding", sharding={devices=[1,4,2]<=[8] last_tile_dim_replicate}
+  zero = f32[] constant(0)
+  loss = f32[] reduce(y, zero), dimensions={0,1}, to_apply=sum
+  one = f32[] constant(1)
+  ones = f32[16,64] broadcast(one), dimensions={}
+  yy = f32[16,64] multiply(y, y)
+  slope = f32[16,64] subtract(ones, yy)
+  g = f32[32,64] dot(x, slope), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  new_w = f32[32,64] subtract(w, g)
+  ROOT out = (f32[32,64], f32[]) tuple(new_w, loss)
+}
+"""
+
+    def test_what_is_given_is_kept_and_what_it_moves_named(self):
+        model = self.put("step.hlo", self.STEP)
+        plan_file, hlo = self.folder / "plan.json", self.folder / "kept.hlo"
+        plan = self.document("opp", model, "--shards", 4, "--cluster", "h100-1x8", "--keep-shardings", "-o", plan_file, "--emit-hlo", hlo)
+        self.assertEqual(plan["partition"], {"w": 0})
+        self.assertEqual([(k["tensor"], k["dim"]) for k in plan["kept"]], [("w", 0), ("x", -1), ("y", 1)])
+        self.assertEqual(plan["kept"][1]["left"], "2 parts of dimension 0: another axis than is planned")
+        self.assertTrue(plan["reshards"])
+        for reshard in plan["reshards"]:
+            self.assertGreater(reshard["ms"], 0)
+            self.assertGreater(reshard["bytes"], 0)
+        self.assertFalse([w for w in plan["warnings"] if "set aside" in w])
+        self.assertTrue([w for w in plan["warnings"] if w.startswith("not kept of the module's own shardings, 1 value: x")])
+        # What is written says the same when it is set on the model again.
+        again = self.text("apply", model, "--plan", plan_file, "--cluster", "h100-1x8")
+        self.assertIn("1 of 1 variable", again)
+        self.assertIn("sharding=", hlo.read_text())
+        report = self.text("opp", model, "--shards", 4, "--cluster", "h100-1x8", "--keep-shardings")
+        self.assertIn("Kept as the module says, over the axis of 4 devices", report)
+        self.assertIn("Reshards that this forces", report)
+        data = self.document("adp", model, "--shards", 2, "--cluster", "h100-1x8", "--keep-shardings")
+        self.assertEqual(data["partition"], {"x": 0})
+
+    def test_what_cannot_be_asked(self):
+        model = self.put("step.hlo", self.STEP)
+        self.fails(3, "opp", model, "--shards", 3, "--keep-shardings", says=["no axis of 3 devices", "axes of 2, 4"])
+        self.fails(2, "opp", model, "--mesh", "data=4,model=2", "--keep-shardings", says=["--keep-shardings is about one axis"])
+        aside = run("automap-search", "opp", model, "--shards", 4)
+        self.assertIn("set aside", aside.stderr)
+        nothing = run("automap-search", "opp", TINY, "--shards", 4, "--keep-shardings")
+        self.assertEqual(nothing.returncode, 0, nothing.stderr)
+        self.assertIn("no shardings of its own", nothing.stderr)
+
+    def test_replicas_of_infer_keep_them(self):
+        model = self.put("step.hlo", self.STEP)
+        ask = ("automap-infer", model, "--cluster", "h100-1x8", "--keep-shardings", "--details", "--layout")
+        kept = run(*ask, "dp=1,pp=1,tp=4")
+        self.assertEqual(kept.returncode, 0, kept.stderr)
+        self.assertIn("automap-search opp MODEL --shards 4 --keep-shardings", " ".join(kept.stdout.split()))
+        self.assertNotIn("set aside", kept.stderr)
+        self.assertIn("kept inside replicas of several devices alone", kept.stderr)
+        # Of a mesh of 3 devices none is kept by 4: said so.
+        step = self.STEP.replace("32,64", "6144,12288").replace("16,32", "3072,6144").replace("16,64", "3072,12288")
+        odd = self.put("odd.hlo", re.sub(r"sharding=\{devices=[^}]*\}", "sharding={devices=[3,1]<=[3]}", step))
+        other = run(ask[0], odd, *ask[2:], "dp=1,pp=1,tp=4")
+        self.assertEqual(other.returncode, 0, other.stderr)
+        self.assertIn("of the module's own shardings none is kept: the module's own shardings have no axis of 4 devices",
+                      " ".join(other.stdout.split()))
+
+    def test_the_case_of_the_corpus(self):
+        corpus = os.environ.get("AUTOMAP_CORPUS")
+        if not corpus:
+            self.skipTest("AUTOMAP_CORPUS is not set: its case of shardings is not planned")
+        model = Path(corpus) / "cases/user-shardings-ignored/remat.hlo"
+        plan = self.document("opp", model, "--shards", 8, "--cluster", "h100-1x8", "--keep-shardings")
+        kept = {k["tensor"]: k["dim"] for k in plan["kept"]}
+        self.assertEqual(kept, {"c": 1, "a": 2, "sharding_constraint.2": 1, "sharding_constraint.3": 1})
+        self.assertIn("2 parts of dimension 0", plan["kept"][1]["left"])
+        # From a's columns to the rows of what is made of it, and of the gradient to a's columns again: 256 KiB each.
+        self.assertEqual(sorted(r["bytes"] for r in plan["reshards"])[-2:], [16 * 64 * 64 * 4] * 2)
+
+
 class Meshes(SearchTest):
     MESH = ("--mesh", "data=4,model=2")
 

@@ -257,7 +257,7 @@ class Agreement(unittest.TestCase):
     def test_every_gather_is_announced(self):
         for name in ("lit_small", "set_prediction", "moe_dense", "moe_sort"):
             with self.subTest(name=name):
-                row = self.agree(fixture(name), self.plan(fixture(name), "adp"), gathers=True)
+                row = self.agree(fixture(name), self.plan(fixture(name), "adp"))
                 self.assertTrue(row["agrees"], row)
                 self.assertGreater(len(row["announced"]), 0)
 

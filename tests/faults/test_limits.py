@@ -62,6 +62,39 @@ class Limits(unittest.TestCase):
             self.assertEqual(result.returncode, 3, result.stderr)
             self.assertIn("p.csv:5", result.stderr)
 
+    def test_turns_of_nested_loops_that_no_number_holds(self):
+        """34 loops in one another, each of 2e9 turns: 1e316 turns of the innermost."""
+        loop = ("b{k} {{ p = (s32[], f32[4]) parameter(0)  i = s32[] get-tuple-element(p), index=0  v = f32[4] get-tuple-element(p), index=1\n"
+                "  {inner}  o = s32[] constant(1)  j = s32[] add(i, o)  ROOT t = (s32[], f32[4]) tuple(j, {value}) }}\n"
+                "k{k} {{ p = (s32[], f32[4]) parameter(0)  i = s32[] get-tuple-element(p), index=0  n = s32[] constant(2000000000)\n"
+                "  ROOT c = pred[] compare(i, n), direction=LT }}\n")
+        enter = ("z = s32[] constant(0)  t0 = (s32[], f32[4]) tuple(z, {0})  wh = (s32[], f32[4]) while(t0), condition=k{1}, body=b{1}\n"
+                 "  {2}v2 = f32[4] get-tuple-element(wh), index=1\n")
+        for depth in (5, 34):
+            text = "HloModule loops\n" + loop.format(k=0, inner="w = f32[4] tanh(v)\n", value="w")
+            for k in range(1, depth):
+                text += loop.format(k=k, inner=enter.format("v", k - 1, ""), value="v2")
+            text += "ENTRY e { x = f32[4] parameter(0)\n  " + enter.format("x", depth - 1, "ROOT ") + "}\n"
+            (self.folder / "w.hlo").write_text(text)
+            result = self.run_in("automap-search", "adp", "w.hlo", "--shards", "4")
+            self.assertIn(result.returncode, (0, 3), result.stderr)
+            result = self.run_in("automap-profile", "w.hlo", "-q", "-o", "w.h5")
+            self.assertIn(result.returncode, (0, 3), result.stderr)
+            if result.returncode == 0:  # what is written is read again
+                self.assertEqual(self.run_in("automap-inspect", "w.h5").returncode, 0)
+
+    def test_many_parameters_take_time_in_proportion(self):
+        """20 000 take 2 s of a processor; with the square of that, as it once was, 17 s and more."""
+        count = 20000
+        names, shapes = [", ".join(f(k) for k in range(count)) for f in (lambda k: f"p{k}", lambda k: "f32[4]")]
+        (self.folder / "wide.hlo").write_text(
+            "HloModule wide\nENTRY e {\n" + "".join(f"  p{k} = f32[4] parameter({k})\n" for k in range(count))
+            + f"  ROOT t = ({shapes}) tuple({names})\n}}\n")
+        for command in (("automap-search", "opp", "wide.hlo", "--shards", "4", "--budget", "1s"),
+                        ("automap-infer", "wide.hlo", "--cluster", "config-a", "--time-limit", "1s")):
+            result = self.run_in(*command, limit=(resource.RLIMIT_CPU, 10))
+            self.assertIn(result.returncode, (0, 3, 4), result.stderr)
+
     def test_a_fifo_that_a_cluster_names(self):
         os.mkfifo(self.folder / "log")
         result = self.infer({**CLUSTER, "collectives": [{"nccl_tests": "log"}]})

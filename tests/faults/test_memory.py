@@ -158,6 +158,18 @@ class OutOfMemory(ProgramTest):
                     self.check(result, out, whole)
                     self.assertLess(limit, 2 << 30, "never enough")
 
+    def test_limits_just_below_what_loads_a_program(self):
+        """There the loader says what it lacks (127), or the program does: no signal, though not even an exception can be made."""
+        for program in ("automap", "automap-infer", "automap-search", "automap-profile"):
+            least = self.least_to_start(program)
+            for below in range(0, 640, rounds(16, 4)):
+                with self.subTest(program=program, below=below):
+                    result = self.start((program, "--version"), limit=least - (below << 10))
+                    text = result.stderr.decode(errors="replace")
+                    self.assertIn(result.returncode, (0, 3, 127), text)
+                    if result.returncode == 3:
+                        self.assertIn("error: out of memory", text)
+
     @unittest.skipUnless((BIN / "libautomap_learned.so").exists(), "built without LibTorch")
     def test_training_in_little(self):
         """What LibTorch computes with asks without end for what it does not get: too little is refused in front."""

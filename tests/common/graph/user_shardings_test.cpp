@@ -31,14 +31,14 @@ TEST(UserShardings, AreCountedAndSetAside) {
   EXPECT_EQ(
       said(marked(", sharding={devices=[4,1]<=[4]}", "")),
       "the module's own shardings, of 1 parameter (w: {devices=[4,1]<=[4]}), are set aside: nothing is planned or "
-      "priced by them");
+      "priced by them without --keep-shardings");
   EXPECT_EQ(
       said(marked("", ", sharding={devices=[1,2]<=[2]}")),
       "the module's own shardings, of 1 value inside (c: {devices=[1,2]<=[2]}), are set aside: nothing is planned "
-      "or priced by them");
+      "or priced by them without --keep-shardings");
   EXPECT_EQ(said(marked(", sharding={devices=[4,1]<=[4]}", ", sharding={devices=[1,2]<=[2]}")),
             "the module's own shardings, of 1 parameter and 1 value inside (w: {devices=[4,1]<=[4]}), are set aside: "
-            "nothing is planned or priced by them");
+            "nothing is planned or priced by them without --keep-shardings");
   // Shardy's own, as JAX writes them.
   const std::string whole = R"(, frontend_attributes={xla.sdy.sharding="#sdy.sharding<@mesh, [{}, {}]>"})";
   const std::string split = R"(, frontend_attributes={xla.sdy.sharding="#sdy.sharding<@mesh, [{\"x\"}, {}]>"})";

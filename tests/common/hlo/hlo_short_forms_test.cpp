@@ -309,6 +309,9 @@ TEST(HloFaults, WhatDoesNotFitIsRefusedOrWrittenDown) {
       {"collective-permute(x), source_target_pairs={{0,1},{0,2}}", "sends from 0 twice"},
       {"dynamic-slice(x, i, i), dynamic_slice_sizes={5,6}", "no part of f32[4,6]"},
       {"f32[4,6] dynamic-update-slice(x, large, i, i)", "does not fit into"},
+      {"dynamic-slice(x, i), dynamic_slice_sizes={4,6}", "1 place of where it begins in f32[4,6]"},
+      {"dynamic-slice(x, i, x), dynamic_slice_sizes={4,6}", "expected a number for each dimension"},
+      {"f32[4,6] dynamic-update-slice(x, x, i)", "1 place of where it begins"},
       {"convolution(x, x), dim_labels=b0f_0io->b0f, window={size=1}", "dimension 2"},
       {"convolution(x, x), dim_labels=012_012->012", "expected labels b and f"},
       {"convolution(x, x), dim_labels=bf_io->bf, feature_group_count=0", "expected at least 1"},
@@ -384,6 +387,19 @@ TEST(HloFaults, MalformedShardingsAreSaid) {
     const Graph g =
         read_short(std::string("ENTRY e {\n  ROOT x = f32[4,6] parameter(0), sharding=") + sharding + "\n}\n");
     EXPECT_TRUE(g.warnings().empty()) << sharding << ": " << g.warnings()[0];
+  }
+}
+
+// Layouts change nothing that is counted: one that cannot be is said, and no more.
+TEST(HloShortForms, LayoutsOfOtherDimensionsAreSaid) {
+  for (const char* layout : {"{0}", "{2,1,0}", "{1 0}", "{0:T(8,128)}"}) {
+    const Graph g = read_short(std::string("ENTRY e {\n  ROOT x = f32[4,6]") + layout + " parameter(0)\n}\n");
+    ASSERT_EQ(g.warnings().size(), 1u) << layout;
+    EXPECT_THAT(g.warnings()[0], AllOf(HasSubstr("s.hlo:2:"), HasSubstr("orders other dimensions"))) << layout;
+  }
+  for (const char* layout : {"", "{}", "{1,0}", "{ 1 , 0 }", "{0,1:T(8,128)(2,1)S(1)}", "{:S(5)}", "{1,0:D(D,C)}"}) {
+    const Graph g = read_short(std::string("ENTRY e {\n  ROOT x = f32[4,6]") + layout + " parameter(0)\n}\n");
+    EXPECT_TRUE(g.warnings().empty()) << layout;
   }
 }
 

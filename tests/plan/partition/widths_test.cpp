@@ -22,7 +22,7 @@ struct WidthsCase {
   explicit WidthsCase(const std::string& name)
       : module(hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/" + name)) {}
   std::vector<WidthPlan> plans(const std::vector<int>& widths) const {
-    return plan_widths(module.graph, nullptr, devices, cluster, widths, true, nullptr);
+    return plan_widths(module.graph, nullptr, devices, cluster, widths, {}, nullptr);
   }
   pipeline::Profile profile(std::vector<profile::WidthParts> widths) const {
     profile::ProfileRequest request;
@@ -135,7 +135,7 @@ TEST(Widths, WhatCannotBeSplitHasNone) {
   WidthsCase c("tiny_mlp.hlo");
   std::string why;
   // 7 devices divide nothing of it.
-  EXPECT_TRUE(plan_widths(c.module.graph, nullptr, c.devices, c.cluster, {7}, true, &why).empty());
+  EXPECT_TRUE(plan_widths(c.module.graph, nullptr, c.devices, c.cluster, {7}, {}, &why).empty());
   EXPECT_NE(why, "");
 }
 

@@ -1,0 +1,25 @@
+// A search beside groups that are given: some are split and some are whole whatever is chosen.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "models/partition_problem.h"
+#include "plan/partition/partition_cost.h"
+#include "plan/partition/partition_search.h"
+
+namespace automap::partition {
+
+struct GivenGroups {
+  // Of the problem; neither has to name all: what is given may decide none of it.
+  std::vector<std::int32_t> split;
+  std::vector<std::int32_t> whole;
+  PlanEstimate with;  // the step with what is given alone
+};
+
+// As run_search: answers hold the groups given, too. Their value is by count of all, by time what is saved beside what
+// is given.
+std::vector<PartitionAnswer> run_search_beside(const models::PartitionProblem& problem, const GivenGroups& given,
+                                               const SearchRequest& request);
+
+}  // namespace automap::partition
