@@ -12,7 +12,7 @@
 namespace automap::pipeline {
 namespace {
 
-constexpr double kNotYet = -1;
+constexpr double kNotHere = -1;
 constexpr double kRounding = 1 + 1e-9;  // of memory
 
 class ListScheduler {
@@ -32,8 +32,8 @@ class ListScheduler {
         best_(at(groups_)),
         link_ms_(at(groups_ * groups_), 0),
         next_(at(parts_), {0, 0, 0}),
-        arrived_{std::vector<double>(at(parts_ * micro_batches), kNotYet),
-                 std::vector<double>(at(parts_ * micro_batches), kNotYet)},
+        arrived_{std::vector<double>(at(parts_ * micro_batches), kNotHere),
+                 std::vector<double>(at(parts_ * micro_batches), kNotHere)},
         order_(at(groups_)) {
     for (int part = 0; part < parts_; ++part) own_[at(times.group_of_part[at(part)])].push_back(part);
     for (int g = 0; g < groups_; ++g) {
@@ -83,7 +83,7 @@ class ListScheduler {
     const int before = item.kind == WorkKind::kForward ? micro_batches_ : next[at(static_cast<int>(item.kind) - 1)];
     if (item.micro_batch >= before) return kInfinity;
     const double ready = arrived(item);
-    if (ready == kNotYet) return kInfinity;
+    if (ready == kNotHere) return kInfinity;
     if (item.kind == WorkKind::kForward) {
       const double needs = kept_[at(group)] + times_.stash_bytes[at(item.part)] + reserve_[at(item.part)];
       if (needs > times_.room_bytes[at(group)] * kRounding) return kInfinity;
