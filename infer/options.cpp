@@ -441,6 +441,23 @@ void check_mode(const OptionTable& table, const InferOptions& o) {
 }
 
 void ask_for_beside(const OptionTable& table, InferOptions* options) {
+  const std::optional<Schedule> schedule = pipeline::parse_schedule(options->schedule);
+  if (schedule && !is_alternating(*schedule) && options->plan.empty() && options->layout.empty()) {
+    const auto refuse = [&](const std::string& by, const std::string& hint) {
+      throw Error(ErrorKind::kUsage,
+                  "--schedule " + options->schedule + " is looked for behind the search, which " + by, hint);
+    };
+    if (options->explore == "off") refuse("--explore off leaves out", "drop one of them");
+    if (options->replicas == "fractional") refuse("--replicas fractional leaves out", "drop one of them");
+    if (options->sweep) refuse("--sweep does not do", "name one of " + pipeline::alternating_names());
+    if (schedule == Schedule::kInterleaved && options->chunks == "1")
+      refuse("--chunks 1 leaves out", "drop one of them");
+    if (schedule == Schedule::kZbH1 && options->zero_bubble == "off") {
+      refuse("--zero-bubble off leaves out", "drop one of them");
+    }
+    if (options->objective == "value") refuse("--objective value cannot judge: it has no V", "drop one of them");
+    options->beside_asked = true;
+  }
   const std::pair<const char*, std::string> asked[] = {
       {"chunks", options->chunks}, {"zero-bubble", options->zero_bubble}, {"mixed-widths", options->mixed_widths}};
   for (const auto& [name, value] : asked) {

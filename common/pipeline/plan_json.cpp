@@ -951,6 +951,10 @@ Structure read_parts_and_groups(const PlanObject& reader, const std::string& sou
     const PlanStage& stage = document.stages[s];
     plan.device_cuts.push_back(stage.first_device + stage.devices - 1);
   }
+  if (plan.order != nullptr) {
+    const std::string fault = order_fault(*plan.order, group_of, document.micro_batches, plan.split_backward);
+    if (!fault.empty()) reader.fail("schedule.order: " + fault, "every group does each work of its parts once");
+  }
   return out;
 }
 

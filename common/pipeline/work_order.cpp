@@ -156,6 +156,7 @@ WorkOrder zero_bubble_order(int groups, int micro_batches) {
 }
 
 WorkOrder interleaved_order(int groups, int chunks, int micro_batches) {
+  AM_CHECK(chunks == 1 || micro_batches % groups == 0);
   const int all_work = micro_batches * chunks;
   WorkOrder all(at(groups));
   for (int g = 0; g < groups; ++g) {
@@ -181,6 +182,15 @@ WorkOrder interleaved_order(int groups, int chunks, int micro_batches) {
 
 std::string order_fault(const WorkOrder& order, const std::vector<int>& group_of_part, int micro_batches,
                         bool split_backward) {
+  // Before room is made for as much as a file may claim.
+  std::size_t listed = 0;
+  for (const GroupOrder& own : order) listed += own.size();
+  const double expected = static_cast<double>(group_of_part.size()) * micro_batches * (split_backward ? 3 : 2);
+  constexpr double kMostMissing = 1e6;
+  if (expected > static_cast<double>(listed) + kMostMissing) {
+    return "group 1: there are " + std::to_string(listed) + " passes in all lists, expected " +
+           std::to_string(static_cast<long long>(expected));
+  }
   return OrderCheck(order, group_of_part, micro_batches, split_backward).fault();
 }
 

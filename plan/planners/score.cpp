@@ -341,10 +341,35 @@ Layout parse_layout(std::string_view text, const StageOverrides& overrides, cons
   asked("zero", overrides.zero, layout.variant.zero);
   asked("recompute", overrides.recompute, layout.variant.recompute);
   asked("schedule", overrides.schedule, layout.schedule);
+  if (layout.schedule == Schedule::kSearched || (layout.schedule == Schedule::kInterleaved && !layout.interleaved())) {
+    refuse_layout(std::string("--layout: the schedule ") + to_string(layout.schedule) +
+                      (layout.schedule == Schedule::kSearched ? " has lists of its own, which no layout says"
+                                                              : " without chunks"),
+                  "name another schedule" + std::string(layout.schedule == Schedule::kSearched ? "" : ", or chunks=2"));
+  }
   return layout;
 }
 
 namespace {
+
+// Lists of work for so many micro-batches.
+void check_order(const Plan& plan, int micro_batches, const std::string& source) {
+  const int stages = plan.num_stages();
+  if (plan.schedule == Schedule::kInterleaved && plan.chunks > 1 && micro_batches % stages != 0) {
+    throw Error(ErrorKind::kData,
+                source + ": interleaved 1F1B of " + std::to_string(micro_batches) + " micro-batches in " +
+                    std::to_string(stages) + " stages, of which it wants a multiple",
+                "give another --batch or micro-batch size");
+  }
+  if (plan.order == nullptr) return;
+  const std::string fault = order_fault(*plan.order, pipeline::group_of_parts(plan.placement, stages, plan.chunks),
+                                        micro_batches, plan.split_backward);
+  if (fault.empty()) return;
+  throw Error(
+      ErrorKind::kData,
+      source + ": its lists of work are no step of " + std::to_string(micro_batches) + " micro-batches: " + fault,
+      "searched orders are of the number of micro-batches that they were planned for");
+}
 
 // Cuts of this model, these devices and so many micro-batches.
 void check_cuts(const Plan& plan, const Problem& problem, int devices, const std::string& source) {
@@ -354,6 +379,7 @@ void check_cuts(const Plan& plan, const Problem& problem, int devices, const std
                                       ", expected cuts from 1 to " + std::to_string(end - 1) + " of the " +
                                       std::to_string(end) + " " + what);
   };
+  check_order(plan, problem.micro_batches(), source);
   within("cuts", plan.cuts, problem.num_instructions(), "forward instructions");
   within("device_cuts", plan.device_cuts, devices, "devices");
   for (std::size_t s = 0; s < plan.warmup.size(); ++s) {
@@ -458,6 +484,10 @@ ScoredPlan score_at_widths(GivenPlan given, int devices, const Profile& profile,
       throw Error(ErrorKind::kData, source + ": stages of different widths have whole replicas, not fractional ones",
                   "drop --replicas fractional");
     }
+    if (given.plan.chunks > 1) {
+      throw Error(ErrorKind::kData, source + ": several parts for each of stages of different widths",
+                  "stages of one width can have several parts each");
+    }
     pipeline::MixedPlan plan;
     static_cast<Plan&>(plan) = std::move(given.plan);
     plan.widths = std::move(given.widths);
@@ -501,6 +531,14 @@ ScoredPlan score_given(GivenPlan given, const Question& question, const StageOve
                          (samples > 0 ? format_number(given.micro_batch_samples) : "any size"));
   }
   if (overrides.schedule && *overrides.schedule != given.plan.schedule) {
+    const bool own_parts = !is_alternating(given.plan.schedule) && given.plan.schedule != Schedule::kEager;
+    const bool other_parts = !is_alternating(*overrides.schedule) && *overrides.schedule != Schedule::kEager;
+    if (own_parts || other_parts) {
+      throw Error(ErrorKind::kUsage,
+                  "--schedule " + std::string(to_string(*overrides.schedule)) + ": the parts of " + source +
+                      " are those of its schedule " + to_string(given.plan.schedule),
+                  "drop --schedule, or plan again");
+    }
     // The option itself is named where it departs from the file's.
     given.plan.schedule = *overrides.schedule;
     given.plan.warmup.clear();
