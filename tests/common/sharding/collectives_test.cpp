@@ -129,6 +129,7 @@ TEST(Collectives, NotLinear) {
   EXPECT_EQ(delayed("n = f32[8,8] add(p, c)\n ROOT s = f32[8,8] add(n, q)\n"), "add:p{p} add:q{q}");
   EXPECT_EQ(delayed("n = f32[8,8] divide(c, p)\n ROOT s = f32[8,8] add(n, q)\n"), "add:p{p} add:q{q}");
   EXPECT_EQ(delayed("ROOT s = f32[8,8] multiply(p, q)\n"), "add:p{p} add:q{q}");
+  EXPECT_EQ(delayed("ROOT s = f32[8,8] divide(p, q)\n"), "add:p{p} add:q{q}");
   EXPECT_EQ(delayed("n = f32[8,8] exponential(p)\n ROOT s = f32[8,8] add(n, q)\n"), "add:p{p} add:q{q}");
   EXPECT_EQ(delayed("n = s32[8,8] convert(p)\n o = s32[8,8] convert(q)\n ROOT s = s32[8,8] add(n, o)\n"),
             "add:p{p} add:q{q}");

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "common/graph/training_step.h"
 #include "common/hlo/hlo_reader.h"
 #include "plan/placement/planning.h"
@@ -207,6 +209,10 @@ TEST(ModelMachine, IsTheSlowestOfTheCluster) {
   EXPECT_DOUBLE_EQ(mixed.speed, 0.5);
   EXPECT_DOUBLE_EQ(mixed.memory_bytes, 8.0 * (1 << 30));
   ASSERT_EQ(mixed.warnings.size(), 1u);
+  // Whichever comes first.
+  std::swap(cluster.servers.front(), cluster.servers.back());
+  EXPECT_DOUBLE_EQ(machine_of(cluster).speed, 0.5);
+  EXPECT_DOUBLE_EQ(machine_of(cluster).memory_bytes, 8.0 * (1 << 30));
 }
 
 TEST(WorkloadJson, IsReadBack) {
