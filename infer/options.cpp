@@ -608,7 +608,8 @@ planners::SweepRequest make_sweep(const OptionTable& table, const InferOptions& 
   } else if (table.source_of("max-stages") != "default") {
     sweep.max_stages = request.max_stages;
   }
-  sweep.schedules = request.schedules;
+  const bool all = table.source_of("schedule") != "default" && o.schedule == "auto";
+  sweep.schedules = all ? pipeline::alternating_schedules() : request.schedules;
   sweep.limits.seconds = request.time_limit_s;
   return sweep;
 }

@@ -12,6 +12,7 @@
 #include "common/base/numbers.h"
 #include "common/base/printable.h"
 #include "common/pipeline/cost.h"
+#include "common/pipeline/placed_work.h"
 #include "common/pipeline/plan_reader.h"
 #include "common/pipeline/schedule.h"
 #include "common/pipeline/turn.h"
@@ -139,16 +140,27 @@ Json part_json(const PlanPart& stage, int number) {
   for (const LoopTurns& of : stage.loop_turns) {
     turns.push_back({{"loop", of.loop}, {"first", of.first}, {"last", of.last}, {"of", of.all}});
   }
-  return {{"group", number},
-          {"first_instruction", stage.first_instruction},
-          {"last_instruction", stage.last_instruction},
-          {"first_name", or_null(stage.first_name)},
-          {"last_name", or_null(stage.last_name)},
-          {"first_layer", or_null(stage.first_layer)},
-          {"last_layer", or_null(stage.last_layer)},
-          {"loop_turns", std::move(turns)},
-          {"weight_bytes", whole_bytes(stage.weight_bytes)},
-          {"transfer_ms", stage.transfer_ms}};
+  Json json = {{"group", number},
+               {"first_instruction", stage.first_instruction},
+               {"last_instruction", stage.last_instruction},
+               {"first_name", or_null(stage.first_name)},
+               {"last_name", or_null(stage.last_name)},
+               {"first_layer", or_null(stage.first_layer)},
+               {"last_layer", or_null(stage.last_layer)},
+               {"loop_turns", std::move(turns)},
+               {"weight_bytes", whole_bytes(stage.weight_bytes)},
+               {"transfer_ms", stage.transfer_ms}};
+  if (stage.work) {
+    Json sync = Json::array();
+    for (const SyncBucket& bucket : stage.work->sync) {
+      sync.push_back({{"ready_share", bucket.ready_share}, {"ms", bucket.ms}});
+    }
+    json["work"] = {{"forward_ms", stage.work->forward_ms},
+                    {"backward_ms", stage.work->backward_ms},
+                    {"weights_ms", stage.work->weights_ms},
+                    {"sync", std::move(sync)}};
+  }
+  return json;
 }
 
 // The devices of a stage, how they share its work, and what that takes.
@@ -261,6 +273,22 @@ PlanStage describe_stage(const PlacedStage& placed, const Profile& profile, int 
 
 }  // namespace
 
+namespace {
+
+// What the lists of an ordered schedule are about.
+void describe_work(const PlacedPlan& placed, PlanDocument* document) {
+  const WorkTimes times = work_times(placed);
+  const std::vector<PlacedPlan::PartOf> parts = placed.parts();
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    PlanStage& stage = document->stages[at(parts[p].stage)];
+    PlanPart& part = parts[p].number == 0 ? stage : stage.more_parts[at(parts[p].number - 1)];
+    part.work = PlanPart::Work{times.forward_ms[p], times.backward_ms[p],
+                               times.split_backward() ? times.weights_ms[p] : 0, times.sync[p]};
+  }
+}
+
+}  // namespace
+
 PlanDocument describe_plan(const Problem& problem, const Profile& profile, const Plan& plan) {
   AM_CHECK(valid_structure(problem, plan));
   return describe_plan(place(problem, plan), profile);
@@ -286,6 +314,7 @@ PlanDocument describe_plan(const PlacedPlan& placed, const Profile& profile) {
   for (std::size_t i = 0; i < placed.stages.size(); ++i) {
     document.stages.push_back(describe_stage(placed.stages[i], profile, in_flight[i], bytes[i], parts[i]));
   }
+  if (!is_alternating(placed.plan.schedule)) describe_work(placed, &document);
   document.step_ms = value_ms(placed);
   document.simulated_step_ms = simulate_step_ms(placed);
   return document;

@@ -34,6 +34,12 @@ struct PlanPart {
   std::string first_layer, last_layer;  // first and last layer that it computes; empty when unknown
   double transfer_ms = 0;               // one way to the next part; 0 for the last
   double weight_bytes = 0;              // its trainable variables
+  // Of ordered schedules what it takes alone, of one micro-batch; its gradients in the order they are reduced.
+  struct Work {
+    double forward_ms = 0, backward_ms = 0, weights_ms = 0;
+    std::vector<SyncBucket> sync;
+  };
+  std::optional<Work> work;
   // What it begins and ends with: a layer where that is known, else an instruction; empty: neither is.
   const std::string& first() const { return first_layer.empty() ? first_name : first_layer; }
   const std::string& last() const { return last_layer.empty() ? last_name : last_layer; }

@@ -6,7 +6,7 @@ in the plan's own order: version 2 cannot say that they are others than the firs
 
 
 def listed(plan):
-    plan = dict(plan)
+    document, plan = plan, dict(plan)
     parts, groups, schedule = plan.pop("parts"), plan.pop("groups"), plan["schedule"]
     stages = []
     for part, group, in_flight in zip(parts, groups, schedule["in_flight"]):
@@ -15,6 +15,8 @@ def listed(plan):
         assert part["group"] == len(stages) + 1, part
         stages.append({**{key: value for key, value in part.items() if key != "group"}, **group, "first_device": 1 + sum(stage["devices"] for stage in stages),
                        "devices": len(devices), "samples": samples.pop(), "in_flight": in_flight})
+    if "work" in parts[0]:
+        plan["document"] = document
     return {**plan, "schema": "automap.plan/2", "schedule": schedule["name"], "in_flight": schedule["in_flight"], "stages": stages,
-            "cuts": [stage["last_instruction"] for stage in stages[:-1]],
+            "cuts": [part["last_instruction"] for part in parts[:-1]],
             "device_cuts": [stage["first_device"] + stage["devices"] - 1 for stage in stages[:-1]]}

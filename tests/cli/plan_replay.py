@@ -7,6 +7,10 @@ from when the last backward has gone ready_share of its time; then gradients of 
 optimizer runs. The step ends with the last stage.
 """
 
+from work_replay import work_ms
+
+ALTERNATING = ("1f1b", "1f1b-overlap", "adaptive", "gpipe")
+
 
 def operations(micro_batches, in_flight):
     """What a stage does, in order: ("F" or "B", micro-batch from 0)."""
@@ -22,6 +26,8 @@ def operations(micro_batches, in_flight):
 
 
 def replay_ms(plan):
+    if plan["schedule"] not in ALTERNATING:
+        return work_ms(plan["document"])
     stages, count = plan["stages"], plan["micro_batches"]
     todo = [operations(count, stage["in_flight"]) for stage in stages]
     done = {}     # (stage, kind, micro-batch) -> when its result has arrived where it is needed

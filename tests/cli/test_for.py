@@ -72,7 +72,7 @@ class For(ProgramTest):
     def test_report(self):
         result = run("automap-infer", GPT2, "--cluster", "config-c", "--for", "megatron", "--planner", "policy", "--details")
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("\nFor megatron: schedule 1f1b, all stages with as many replicas", result.stdout)
+        self.assertIn("\nFor megatron: schedules 1f1b, interleaved, all stages with as many replicas", result.stdout)
         self.assertIn("within --for megatron", result.stdout)
 
     def test_contradictions(self):

@@ -5,7 +5,7 @@ import json
 import os
 import unittest
 
-from plan_replay import replay_ms
+from plan_replay import ALTERNATING, replay_ms
 from plan_lists import listed
 from programs import FIXTURES, ProgramTest, profile_csv, run
 
@@ -30,7 +30,8 @@ class Runnable(ProgramTest):
             self.assertEqual(stage["samples"] * stage["replicas"], plan["micro_batch_samples"])
             self.assertGreaterEqual(stage["compute_ms"], 0.05 * mean)
             self.assertAlmostEqual(stage["forward_ms"] + stage["backward_ms"], stage["compute_ms"], delta=1e-9 * stage["compute_ms"])
-            self.assertLessEqual(stage["in_flight"], before)
+            if plan["schedule"] in (*ALTERNATING, "eager"):
+                self.assertLessEqual(stage["in_flight"], before)
             self.assertLessEqual(stage["memory_bytes"], stage["capacity_bytes"])
             self.assertAlmostEqual(sum(stage["memory"].values()), stage["memory_bytes"], delta=8)
             before = stage["in_flight"]
