@@ -356,8 +356,24 @@ class OrderSearch {
     pipeline::SearchedOrder found = search_order(times, micro_batches, named_orders(placed, times),
                                                  turn_.question.request.effort.order_tries, &work_);
     if (!(found.step_ms < hopeless)) return;
+    keep_less(times, micro_batches, found);
     plan.order = std::make_shared<const pipeline::WorkOrder>(std::move(found.order));
     if (feasible(*problem, plan)) best_ = candidate_of(name_, problem, std::move(plan));
+  }
+
+  // In as little memory as a step hardly longer needs, among a few shares of what there is.
+  void keep_less(const pipeline::WorkTimes& times, int micro_batches, pipeline::SearchedOrder& found) {
+    if (!(*std::max_element(times.room_bytes.begin(), times.room_bytes.end()) < kInfinity)) return;
+    const double longest = found.step_ms * (1 + pipeline::kWarmupSlack);
+    const int tries = turn_.question.request.effort.order_tries / 4;
+    for (const double share : {0.5, 0.65, 0.8, 0.9}) {
+      pipeline::WorkTimes narrow = times;
+      for (double& room : narrow.room_bytes) room *= share;
+      pipeline::SearchedOrder leaner = search_order(narrow, micro_batches, {}, tries, &work_);
+      if (!(leaner.step_ms <= longest)) continue;
+      found = std::move(leaner);
+      return;
+    }
   }
 
   double shortest_so_far() const {

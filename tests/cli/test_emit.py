@@ -211,7 +211,7 @@ class Emit(ProgramTest):
         # It is a plan like others: shown, written, scored again to the bit, and told in the same words.
         done = run("automap-infer", SCAN, "--cluster", "config-a", "--layout", text, "-o", self.folder / "layout.json")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertLessEqual(max(map(len, done.stdout.split("\n"))), 100)
+        self.assertLessEqual(max(map(len, done.stdout.split("\nTo type")[0].split("\n"))), 100)
         self.assertIn("schedule interleaved", " ".join(done.stdout.split()))
         written = json.loads((self.folder / "layout.json").read_text())
         again = run("automap-infer", SCAN, "--cluster", "config-a", "--plan", self.folder / "layout.json", "--json")
@@ -310,7 +310,7 @@ class Emit(ProgramTest):
         asked = ("automap-infer", tiny, "--cluster", "config-a", "--effort", "quick")
         plan = json.loads(run(*asked, "--json").stdout)
         told = plan["to_type"]
-        self.assertEqual((told["framework"], told["cannot"]), ("maxtext", "ZeRO levels that differ from stage to stage"))
+        self.assertEqual((told["framework"], told["cannot"]), ("maxtext", "the schedule searched"))
         # What is typed is that plan, and it takes as long as is said.
         near = run("automap-infer", tiny, "--cluster", "config-a", "--layout", " ".join(told["arguments"]), "--json")
         self.assertEqual(near.returncode, 0, near.stderr)
