@@ -177,7 +177,8 @@ PlanCorner corner_of(const Question& question, const PlanInput& input, const Can
   corner.micro_batches = one.size.micro_batches;
   corner.step_ms = one.step_ms;
   corner.simulated_step_ms = one.simulated_step_ms;
-  if (one.ordered() || !one.of_one_width()) corner.chunk_cuts = one.placed.plan.cuts;
+  const bool around = one.placed.plan.placement == pipeline::Placement::kRoundRobin;
+  if ((one.ordered() && around) || !one.of_one_width()) corner.chunk_cuts = one.placed.plan.cuts;
   if (!one.of_one_width()) {
     for (const pipeline::PlacedStage& stage : one.placed.stages) {
       corner.stage_widths.push_back(stage.width());

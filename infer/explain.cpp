@@ -56,7 +56,7 @@ std::string explain_time(const Asked& of) {
                          : "Stage " + std::to_string(slowest + 1) + " computes the longest: each micro-batch") +
          " takes " + format_ms(stage.forward_ms) + " forward" +
          (of.options.training ? " and " + format_ms(stage.backward_ms) + " backward" : "") +
-         (stage.transfer_ms > 0 ? ", and is sent on in " + format_ms(stage.transfer_ms) : "") +
+         (stage.sends_ms() > 0 ? ", and is sent on in " + format_ms(stage.sends_ms()) : "") +
          (d.micro_batches == 1 ? "" : ". All of them together take it ") + (d.micro_batches == 1 ? ": " : "") +
          format_ms(computing) + ", " + format_percent(computing / d.simulated_step_ms) + " of the step.\n";
   if (rest > 1e-6 * d.simulated_step_ms) {
@@ -82,7 +82,7 @@ std::string explain_time(const Asked& of) {
       parts.push_back("for the optimizer (" + format_ms(longest(&PlanStage::optimizer_ms)) + ")");
     out += (parts.empty() ? "for nothing that is known by name" : join(parts)) + ".\n";
   }
-  out += "V, the same in closed form, is " + format_ms(d.step_ms) + ".\n";
+  if (is_alternating(d.plan.schedule)) out += "V, the same in closed form, is " + format_ms(d.step_ms) + ".\n";
   return wrap_lines(out + limits_text(d) + estimates_text(d), prose(of));
 }
 
@@ -173,11 +173,16 @@ std::string explain_devices(const Asked& of) {
     const PlanStage& stage = d.stages[s];
     std::string name = stage_name(of, s);
     name[0] = static_cast<char>(name[0] - 'a' + 'A');
-    const std::string &first = stage.first(), &last = stage.last();
-    out += name +
-           (first.empty() ? "" : ", " + shorten(first, 40) + (last == first ? "" : " to " + shorten(last, 40)) + ",") +
-           " is on " + (stage.devices == 1 ? "device " : "devices ") + spans_text(stage.device_numbers) + ": " +
-           plural(stage.replicas, "replica") + " of " + plural(stage.width, "device") + samples_taken(stage);
+    std::string layers;
+    for (const pipeline::PlanPart* part : stage.own_parts()) {
+      const std::string &first = part->first(), &last = part->last();
+      if (first.empty()) continue;
+      layers += (layers.empty() ? ", " : " and ") + shorten(first, 40);
+      if (last != first) layers += " to " + shorten(last, 40);
+    }
+    out += name + layers + (layers.empty() ? "" : ",") + " is on " + (stage.devices == 1 ? "device " : "devices ") +
+           spans_text(stage.device_numbers) + ": " + plural(stage.replicas, "replica") + " of " +
+           plural(stage.width, "device") + samples_taken(stage);
     if (stage.variant.zero > 0)
       out += "; ZeRO " + std::to_string(stage.variant.zero) + " divides what the replicas would all hold";
     if (stage.variant.recompute) out += "; layers are computed again in the backward pass";
@@ -213,7 +218,7 @@ std::string ordered_text(const PlanDocument& d) {
   if (plan.split_backward) {
     out += "A backward is two passes: what the part in front waits for, then the gradients of the weights. ";
   }
-  return out + "Of " + std::to_string(d.micro_batches) + " micro-batches the stages keep at most " + join(kept) +
+  return out + "Of " + plural(d.micro_batches, "micro-batch") + " the stages keep at most " + join(kept) +
          " in memory" + (plan.chunks > 1 ? ", counted once for every part.\n" : ".\n");
 }
 

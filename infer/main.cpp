@@ -257,6 +257,7 @@ void tell_nearest(const Call& call, PlanDocument& document) {
   planners::Question question = call.question;
   question.framework = call.input.made_with;
   question.request.effort = planners::plan_effort(Effort::kQuick);
+  question.beside = planners::any_beside();
   NearestPlan near = nearest_plan(std::move(question), call.input, true, call.sequence_parallel(), {});
   if (!near.document) return;
   pipeline::PlanToType told = std::move(*near.document->to_type);

@@ -669,7 +669,7 @@ planners::BesidePlan make_beside(const InferOptions& o) {
     if (ordered == Schedule::kZbH1 && o.zero_bubble == "off") continue;
     beside.schedules.push_back(ordered);
   }
-  beside.only_those = schedule && !is_alternating(*schedule);
+  if (schedule && !is_alternating(*schedule)) beside.only = schedule;
   beside.mixed_widths = o.mixed_widths == "auto";
   return beside;
 }

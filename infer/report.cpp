@@ -102,7 +102,7 @@ std::string stage_table(const PlanDocument& document, const Problem& problem, in
     row.push_back(format_amount(stage.samples));
     row.push_back(std::to_string(stage.in_flight));
     for (const double ms :
-         {stage.forward_ms, stage.backward_ms, stage.transfer_ms, stage.allreduce_ms, stage.optimizer_ms}) {
+         {stage.forward_ms, stage.backward_ms, stage.sends_ms(), stage.allreduce_ms, stage.optimizer_ms}) {
       row.push_back(or_dash(ms));
     }
     table.add_row(row);
@@ -428,7 +428,12 @@ std::string utilization_text(const PlanDocument& document, const ReportOptions& 
 
 std::string bounds_text(const PlanDocument& document) {
   std::string out;
-  if (document.lower_bound_ms > 0) {
+  if (document.lower_bound_ms > 0 && !is_alternating(document.plan.schedule)) {
+    out += "Lower bound  " + format_ms(document.lower_bound_ms) + no_plan(document, document.bounded) +
+           " is simulated shorter, wherever it is cut and in whatever order (" + document.lower_bound_method +
+           "); this one is at most " + format_percent(document.simulated_step_ms / document.lower_bound_ms - 1) +
+           " longer\n";
+  } else if (document.lower_bound_ms > 0) {
     const std::string none = no_plan(document, document.bounded);
     const bool both = document.lower_bound_ms == document.simulated_bound_ms;
     out += "Lower bound  " + format_ms(document.lower_bound_ms) + none + " has a smaller V" +
@@ -459,8 +464,9 @@ namespace {
 
 // How long a step takes, and how good that is.
 std::string step_text(const PlanDocument& document, const ReportOptions& options) {
-  std::string out = "Step time    " + format_ms(document.simulated_step_ms) +
-                    " simulated event by event; V (closed form) " + format_ms(document.step_ms) + "\n";
+  std::string out = "Step time    " + format_ms(document.simulated_step_ms) + " simulated event by event" +
+                    (is_alternating(document.plan.schedule) ? "; V (closed form) " + format_ms(document.step_ms) : "") +
+                    "\n";
   if (options.model_batch > 0 && document.simulated_step_ms > 0) out += utilization_text(document, options);
   out += bounds_text(document);
   if (options.free_plan_ms > 0) {

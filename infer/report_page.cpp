@@ -86,14 +86,18 @@ std::string stages_markup(const PlanDocument& document) {
   table.words = {1, 2, 4, 6};
   for (std::size_t s = 0; s < document.stages.size(); ++s) {
     const PlanStage& stage = document.stages[s];
-    table.rows.push_back({std::to_string(s + 1), shorten(stage.first(), kNameColumns),
-                          shorten(stage.last(), kNameColumns),
-                          span_text(stage.first_instruction, stage.last_instruction),
-                          shorten(spans_text(stage.device_numbers), kNameColumns),
-                          stage.samples > 0 ? format_amount(stage.samples) : "-", variant_text(stage)});
+    for (const pipeline::PlanPart* part : stage.own_parts()) {
+      table.rows.push_back({std::to_string(s + 1), shorten(part->first(), kNameColumns),
+                            shorten(part->last(), kNameColumns),
+                            span_text(part->first_instruction, part->last_instruction),
+                            shorten(spans_text(stage.device_numbers), kNameColumns),
+                            stage.samples > 0 ? format_amount(stage.samples) : "-", variant_text(stage)});
+    }
   }
   if (document.stages.size() > 1 && !document.limits.empty() && document.limits.front().stage > 0) {
-    table.marked = static_cast<std::size_t>(document.limits.front().stage - 1);
+    const auto limited = static_cast<std::size_t>(document.limits.front().stage - 1);
+    table.marked = 0;
+    for (std::size_t s = 0; s < limited; ++s) table.marked += document.stages[s].own_parts().size();
   }
   std::string out = table_markup(table);
   for (const std::string& inside : document.inside_replicas)
@@ -147,7 +151,9 @@ std::string bounds_markup(const ReportPage& page) {
       table.rows.push_back({what, format_ms(own), format_ms(bound), format_percent(std::max(0.0, own / bound - 1))});
   };
   row("simulated step", document.simulated_step_ms, document.simulated_bound_ms);
-  row("V, the step in closed form", document.step_ms, document.lower_bound_ms);
+  if (is_alternating(document.plan.schedule)) {
+    row("V, the step in closed form", document.step_ms, document.lower_bound_ms);
+  }
   std::string out = table.rows.empty() ? paragraph("No bound was computed.", " class=\"note\"") : table_markup(table);
   for (const std::string& estimate : document.estimates) out += paragraph(estimate);
   for (const PlanDocument::Relaxed& one : document.relaxed) {

@@ -63,10 +63,14 @@ Description describe_plan(Description out, const std::string& text, const std::s
                    {"memory"}});
   int number = 0;
   for (const pipeline::PlanStage& s : p.stages) {
-    table.add_row({std::to_string(++number), shorten(s.first_layer, 28), shorten(s.last_layer, 28),
-                   std::to_string(s.first_instruction) + "-" + std::to_string(s.last_instruction),
-                   spans_text(s.device_numbers), format_ms(s.compute_ms), format_ms(s.transfer_ms),
-                   format_ms(s.allreduce_ms), format_bytes(s.memory_bytes)});
+    ++number;
+    for (const pipeline::PlanPart* part : s.own_parts()) {
+      const auto once = [&](const std::string& cell) { return part == &s ? cell : std::string(); };
+      table.add_row({std::to_string(number), shorten(part->first_layer, 28), shorten(part->last_layer, 28),
+                     std::to_string(part->first_instruction) + "-" + std::to_string(part->last_instruction),
+                     once(spans_text(s.device_numbers)), once(format_ms(s.compute_ms)), format_ms(part->transfer_ms),
+                     once(format_ms(s.allreduce_ms)), once(format_bytes(s.memory_bytes))});
+    }
   }
   out.text = title(source, "pipeline plan with " + count_of(p.plan.num_stages(), "stage")) + facts.render() + "\n" +
              table.render("  ");

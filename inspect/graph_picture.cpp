@@ -47,9 +47,10 @@ StagesOfLayers stages_of_layers(const LayerGraph& graph, const PlanDocument& pla
   };
   StagesOfLayers stages(graph.layers.size());
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    const PlanStage& stage = plan.stages[s];
-    const std::size_t a = find(stage.first_name, stage.first_layer), b = find(stage.last_name, stage.last_layer);
-    for (std::size_t l = std::min(a, b); l <= std::max(a, b); ++l) stages[l].push_back(s);
+    for (const pipeline::PlanPart* part : plan.stages[s].own_parts()) {
+      const std::size_t a = find(part->first_name, part->first_layer), b = find(part->last_name, part->last_layer);
+      for (std::size_t l = std::min(a, b); l <= std::max(a, b); ++l) stages[l].push_back(s);
+    }
   }
   // What is computed beside the others (a side branch that is named late) goes with the layer in front.
   for (std::size_t l = 0; l < stages.size(); ++l) {

@@ -32,8 +32,8 @@ class ListScheduler {
         best_(at(groups_)),
         link_ms_(at(groups_ * groups_), 0),
         next_(at(parts_), {0, 0, 0}),
-        arrived_{std::vector<double>(at(parts_ * micro_batches), kNotHere),
-                 std::vector<double>(at(parts_ * micro_batches), kNotHere)},
+        arrived_{std::vector<double>(at(parts_) * at(micro_batches), kNotHere),
+                 std::vector<double>(at(parts_) * at(micro_batches), kNotHere)},
         order_(at(groups_)) {
     for (int part = 0; part < parts_; ++part) own_[at(times.group_of_part[at(part)])].push_back(part);
     for (int g = 0; g < groups_; ++g) {
@@ -74,7 +74,7 @@ class ListScheduler {
   double arrived(const WorkItem& item) const {
     return item.kind == WorkKind::kWeights
                ? 0
-               : arrived_[at(static_cast<int>(item.kind))][at(item.part * micro_batches_ + item.micro_batch)];
+               : arrived_[at(static_cast<int>(item.kind))][at(item.part) * at(micro_batches_) + at(item.micro_batch)];
   }
 
   // When it could begin on its group; kInfinity: not as things are.
@@ -131,7 +131,7 @@ class ListScheduler {
       double& link = link_ms_[at(from_group * groups_ + to_group)];
       when = link = std::max(link, done) + times_.transfer_ms[at(std::min(item.part, to))];
     }
-    arrived_[at(static_cast<int>(item.kind))][at(to * micro_batches_ + item.micro_batch)] = when;
+    arrived_[at(static_cast<int>(item.kind))][at(to) * at(micro_batches_) + at(item.micro_batch)] = when;
     if (from_group != to_group) choose(to_group);
   }
 

@@ -245,7 +245,9 @@ std::string infeasible_reason(const PlacedPlan& placed) {
   if (!reason.empty()) return reason;
   const std::vector<double> bytes = memory_of(placed);
   for (int s = 1; s <= placed.num_stages() && reason.empty(); ++s) {
-    reason = reason_of_stage(placed, s, bytes[at(s - 1)]);
+    // What lists keep is summed up as they go, and rounded so.
+    const double rounding = is_alternating(placed.plan.schedule) ? 1 : 1 + 1e-9;
+    reason = reason_of_stage(placed, s, bytes[at(s - 1)] / rounding);
   }
   if (!reason.empty()) return reason;
   if (const int idle = idle_stage(placed); idle > 0) {

@@ -26,7 +26,7 @@ Schedule read_schedule(const std::string& text, const std::string& where) {
 }
 
 constexpr int kMany = 1 << 30;
-constexpr int kMostChunks = 1024;
+constexpr int kMostChunks = 64;
 
 constexpr const char* kRecomputeNone = "none";
 constexpr const char* kRecomputeLayer = "layer";
@@ -487,6 +487,18 @@ std::vector<PlanSensitivity> read_sensitivity(const PlanObject& plan) {
 
 }  // namespace
 
+std::vector<const PlanPart*> PlanStage::own_parts() const {
+  std::vector<const PlanPart*> own = {this};
+  for (const PlanPart& part : more_parts) own.push_back(&part);
+  return own;
+}
+
+double PlanStage::sends_ms() const {
+  double ms = 0;
+  for (const PlanPart* part : own_parts()) ms += part->transfer_ms;
+  return ms;
+}
+
 std::vector<const PlanPart*> PlanDocument::parts() const {
   std::vector<const PlanPart*> of_model;
   std::vector<std::size_t> seen(stages.size(), 0);
@@ -883,8 +895,15 @@ std::vector<int> read_schedule_of(const PlanObject& schedule, Plan* plan) {
   }
   plan->split_backward = schedule.has("split_backward") && schedule.flag("split_backward");
   const bool zb = plan->schedule == Schedule::kZbH1;
-  if (zb && (plan->chunks != 1 || !plan->split_backward)) {
-    schedule.fail("zb-h1: expected one part for each group, and a backward in two passes");
+  const bool round_robin = plan->placement == Placement::kRoundRobin;
+  if (zb && (plan->chunks != 1 || !plan->split_backward || !round_robin)) {
+    schedule.fail("zb-h1: expected one part for each group, round robin, and a backward in two passes");
+  }
+  if (plan->schedule == Schedule::kInterleaved && (plan->split_backward || !round_robin)) {
+    schedule.fail("interleaved: expected parts that lie round robin, and a backward in one pass");
+  }
+  if (plan->schedule != Schedule::kSearched && schedule.has("order")) {
+    schedule.fail("order: the schedule " + std::string(to_string(plan->schedule)) + " has lists of its own");
   }
   if (plan->schedule != Schedule::kSearched) return in_flight;
   WorkOrder order;

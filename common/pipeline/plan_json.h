@@ -64,7 +64,9 @@ struct PlanStage : PlanPart {
   double allreduce_ms = 0;                 // the sum of `sync`
   double memory_bytes = 0;                 // on each of its devices
   double capacity_bytes = 0;               // of its smallest device, without the reserve
-  int in_flight = 0;                       // K_s
+  int in_flight = 0;                       // K_s; of several parts the most, each counted once for every part
+  std::vector<const PlanPart*> own_parts() const;
+  double sends_ms() const;  // of one micro-batch: the transfers behind its parts, one way
 };
 
 struct PlanAlternative {

@@ -69,8 +69,8 @@ double simulate_order_ms(const WorkTimes& times, int micro_batches, const WorkOr
   state.next.assign(at(groups), 0);
   state.free_ms.assign(at(groups), 0);
   state.link_ms.assign(at(groups * groups), 0);
-  state.activation.assign(at(parts * micro_batches), kNotYet);
-  state.gradient.assign(at(parts * micro_batches), kNotYet);
+  state.activation.assign(at(parts) * at(micro_batches), kNotYet);
+  state.gradient.assign(at(parts) * at(micro_batches), kNotYet);
   state.last_start.assign(at(parts), 0);
   std::fill_n(state.activation.begin(), micro_batches, 0.0);
   std::fill_n(state.gradient.end() - micro_batches, micro_batches, 0.0);
@@ -99,7 +99,7 @@ double simulate_order_ms(const WorkTimes& times, int micro_batches, const WorkOr
       double& free = state.free_ms[at(g)];
       for (; next < own.size(); ++next, moved = true) {
         const WorkItem& item = own[next];
-        const std::size_t needs = at(item.part * micro_batches + item.micro_batch);
+        const std::size_t needs = at(item.part) * at(micro_batches) + at(item.micro_batch);
         const double ready = item.kind == WorkKind::kForward    ? state.activation[needs]
                              : item.kind == WorkKind::kBackward ? state.gradient[needs]
                                                                 : 0;

@@ -120,20 +120,27 @@ void prefer_lean(const Question& question, Answer* out) {
 
 // Whether it is the best so far of the schedules that alone are asked for.
 bool only_ordered(const Question& question, const Candidate& one, const Answer& out) {
-  return question.beside.only_those && out.notes.objective == Objective::kSimulated &&
+  return one.ordered() && question.beside.only.has_value() && out.notes.objective == Objective::kSimulated &&
          (!out.ordered || one.simulated_step_ms < out.ordered->simulated_step_ms);
 }
 
 [[noreturn]] void refuse_without_ordered(const Question& question, const Answer& out) {
-  const std::string name = to_string(question.beside.schedules.front());
   std::string why;
   for (const Candidate& one : out.kinds) {
-    if (!one.found() && !one.why.empty()) why = one.why;
+    if (!one.found() && one.of_schedule == question.beside.only) why = one.why;
   }
   throw Error(
-      ErrorKind::kInfeasible, "no plan of the schedule " + name + " was found" + (why.empty() ? "" : ": " + why),
+      ErrorKind::kInfeasible,
+      std::string("no plan of the schedule ") + to_string(*question.beside.only) + " was found" +
+          (why.empty() ? "" : ": " + why),
       "it is looked for at the split of the batch and the width of the best other plan; --stages, --micro-batch "
       "or another --schedule may help");
+}
+
+// Whether an ordered plan is to be the plan: shorter by more than plans as long are, or shorter and no fuller.
+bool worth_its_memory(const Candidate& one, const Candidate& than) {
+  const bool leaner = one.memory_bytes * than.capacity_bytes <= than.memory_bytes * one.capacity_bytes;
+  return leaner || one.simulated_step_ms < than.simulated_step_ms * (1 - kSameLength);
 }
 
 // All of the effort went to the width and the split of the batch that looks put first. Where a kind of plans comes to a
@@ -170,7 +177,7 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
   bool other_profile = false;
   Answer out = answer_of(search_within_memory(question, other, &other_profile));
   out.other_profile = other_profile;
-  out.only_ordered = question.beside.only_those;
+  out.only_ordered = question.beside.only.has_value();
   if (!out.one_width.found() || kinds.empty() || question.request.stopped()) return out;
   const auto start = std::chrono::steady_clock::now();
   const double searched_ms = out.notes.planning_ms;
@@ -189,14 +196,16 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
     if (out_of_time()) break;
     std::optional<Candidate> one = find(row, {rest, out.one_width, out.bounds, out.kinds});
     if (!one) continue;
-    if (one->ordered() && (shorter(*one, out.plan(), out.notes) || only_ordered(question, *one, out))) {
+    one->of_schedule = row.schedule;
+    const bool becomes = one->ordered() && shorter(*one, out.plan(), out.notes) && worth_its_memory(*one, out.plan());
+    if (becomes || only_ordered(question, *one, out)) {
       out.ordered = *one;
       out.notes.found_ms = spent_ms();
       out.notes.proven_ms = 0;
     }
     if (take(question, *one, &out)) out.notes.found_ms = spent_ms();
     note_widths(question, *one, &out);
-    if (one->mixed && shorter(*one, out.one_width, out.notes) && !question.beside.only_those) {
+    if (one->mixed && shorter(*one, out.one_width, out.notes) && !question.beside.only.has_value()) {
       out.mixed = *one;
       out.notes.found_ms = spent_ms();
       out.notes.proven_ms = 0;
@@ -208,12 +217,27 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
   if ((of_plan.samples != searched.samples || of_plan.width != searched.width) && !out_of_time()) {
     if (plan_at_the_split(rest, &out)) out.notes.found_ms = spent_ms();
   }
-  if (!out_of_time() && !question.beside.only_those) prefer_lean(rest, &out);
+  if (!out_of_time() && !question.beside.only.has_value()) prefer_lean(rest, &out);
   // What became longer than the plan meanwhile needs no reason.
   for (Candidate& one : out.kinds) {
     if (one.simulated_step_ms >= out.plan().simulated_step_ms) one.left_out.clear();
   }
-  if (question.beside.only_those && !out.ordered) refuse_without_ordered(question, out);
+  if (question.beside.only && !out.ordered) refuse_without_ordered(question, out);
+  for (Candidate& one : out.kinds) {
+    const bool shorter_left = one.found() && one.simulated_step_ms < out.plan().simulated_step_ms;
+    if (!shorter_left || !one.left_out.empty()) continue;
+    if (question.beside.only) {
+      one.left_out = std::string("--schedule ") + to_string(*question.beside.only) + " is asked for";
+    } else if (one.ordered() && out.notes.objective == Objective::kSimulated) {
+      one.left_out = "it fills more memory, and the leaner of plans as long is taken";
+    }
+  }
+  if (out.ordered_is_plan()) {
+    for (WidthAlternative& of : out.widths) {
+      if (of.width != out.ordered->size.width) continue;
+      of = {of.width, out.ordered->num_stages(), out.ordered->step_ms, out.ordered->simulated_step_ms};
+    }
+  }
   if (out.ordered) {
     out.any_order.value_ms = out.any_order.simulated_ms = pipeline::least_work_bound_ms(
         question.profile(), question.cluster, question.options.replicas, out.ordered->size.batch());

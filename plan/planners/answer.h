@@ -26,7 +26,7 @@ struct Answer {
   }
   const Candidate& one_or_mixed() const { return mixed ? *mixed : one_width; }
   const Candidate& plan() const { return ordered_is_plan() ? *ordered : one_or_mixed(); }
-  bool only_ordered = false;     // Question::beside.only_those
+  bool only_ordered = false;     // Question::beside.only
   Bounds bounds;                 // of plans whose stages are of one width
   Bounds any_widths;             // of plans of stages of any widths; 0: not asked, or not known
   Bounds any_order;              // of plans of any schedule, where one of an ordered one was found

@@ -54,6 +54,8 @@ void count(Candidate* one) {
 // As frameworks name the shape of stages that are alike; empty: they are not.
 std::string even_layout(const Candidate& one) {
   const Plan& plan = one.placed.plan;
+  // No layout says lists, nor stages that are not alike.
+  if (plan.schedule == pipeline::Schedule::kSearched) return "";
   const PlacedStage& first = one.placed.stages.front();
   const int replicas = first.d1 - first.d0, stages = one.num_stages();
   const pipeline::StageVariant& variant = first.problem->variant(first.variant);

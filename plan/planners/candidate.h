@@ -31,8 +31,9 @@ struct Candidate {
   // Of the device with the least room to spare, by share; without a plan what the lightest needs where memory leaves
   // none, else 0.
   double memory_bytes = 0, capacity_bytes = 0;
-  std::string why;       // what limits it; without a plan: why there is none
-  std::string left_out;  // why it is not the plan though it is shorter
+  std::string why;                                // what limits it; without a plan: why there is none
+  std::string left_out;                           // why it is not the plan though it is shorter
+  std::optional<pipeline::Schedule> of_schedule;  // the row's, where that looks for plans of an ordered schedule
 
   bool found() const { return !placed.stages.empty(); }
   bool of_one_width() const { return mixed == nullptr; }

@@ -276,7 +276,10 @@ std::optional<Candidate> zero_bubble(const KindTurn& turn, const char* name) {
 // The plan of one width as it stands, but that a backward goes first whenever one can.
 std::optional<Candidate> eager(const KindTurn& turn, const char* name) {
   const Candidate& best = turn.best;
-  if (best.num_stages() < 2) return std::nullopt;
+  if (best.num_stages() < 2) {
+    if (turn.question.beside.only == Schedule::kEager) return no_candidate(name, "the best plan has one stage");
+    return std::nullopt;
+  }
   Plan plan = best.plan;
   plan.schedule = Schedule::kEager;
   plan.warmup = chosen_warmup(place(*best.problem, plan));
@@ -301,7 +304,7 @@ std::optional<Candidate> eager(const KindTurn& turn, const char* name) {
 class OrderSearch {
  public:
   OrderSearch(const KindTurn& turn, const char* name)
-      : turn_(turn), work_(turn.question.request.time_limits()), best_(no_candidate(name, "")), name_(name) {}
+      : turn_(turn), work_(limits_of(turn.question.request)), best_(no_candidate(name, "")), name_(name) {}
 
   // Of `plan`, on `problem`: linear, as a V and round robin, with the backward in one pass and in two.
   void look(const std::shared_ptr<const Problem>& problem, const Plan& plan) {
@@ -310,7 +313,7 @@ class OrderSearch {
       if (split && !splits) continue;
       Plan linear = plan;
       linear.split_backward = split;
-      if (plan.chunks == 1) take(problem, linear);
+      if (plan.chunks != 2) take(problem, linear);
       if (!alike(*problem, plan)) continue;
       for (const pipeline::Placement placement : {pipeline::Placement::kV, pipeline::Placement::kRoundRobin}) {
         Plan parts = plan;
@@ -328,6 +331,12 @@ class OrderSearch {
   }
 
  private:
+  static WorkLimits limits_of(const PlanRequest& request) {
+    WorkLimits limits = request.time_limits();
+    if (request.effort.units < WorkLimits::kNoEnd) limits.units = request.effort.units / 2;
+    return limits;
+  }
+
   static bool can_split(const Problem& problem, const Plan& plan) {
     for (int s = 1; s <= plan.num_stages(); ++s) {
       if (!splits_backward(problem.variant(plan.variant(s)))) return false;
@@ -351,9 +360,10 @@ class OrderSearch {
     plan.order = std::make_shared<const pipeline::WorkOrder>();
     const pipeline::PlacedPlan placed = place(*problem, plan);
     const pipeline::WorkTimes times = work_times(placed);
-    const double hopeless = std::min(best_.found() ? best_.simulated_step_ms : kInfinity, shortest_so_far());
-    if (any_order_bound_ms(times, micro_batches) >= hopeless * (1 - kProvenGap)) return;
-    pipeline::SearchedOrder found = search_order(times, micro_batches, named_orders(placed, times),
+    const double others = turn_.question.beside.only ? kInfinity : shortest_so_far();
+    const double hopeless = std::min(best_.found() ? best_.simulated_step_ms : kInfinity, others);
+    if (!(any_order_bound_ms(times, micro_batches) < hopeless * (1 - kProvenGap))) return;
+    pipeline::SearchedOrder found = search_order(times, micro_batches, named_orders(placed, times, own_warmup(plan)),
                                                  turn_.question.request.effort.order_tries, &work_);
     if (!(found.step_ms < hopeless)) return;
     keep_less(times, micro_batches, found);
@@ -361,19 +371,33 @@ class OrderSearch {
     if (feasible(*problem, plan)) best_ = candidate_of(name_, problem, std::move(plan));
   }
 
-  // In as little memory as a step hardly longer needs, among a few shares of what there is.
+  // In as little memory as a step hardly longer needs, by halves of what there is.
   void keep_less(const pipeline::WorkTimes& times, int micro_batches, pipeline::SearchedOrder& found) {
     if (!(*std::max_element(times.room_bytes.begin(), times.room_bytes.end()) < kInfinity)) return;
     const double longest = found.step_ms * (1 + pipeline::kWarmupSlack);
     const int tries = turn_.question.request.effort.order_tries / 4;
-    for (const double share : {0.5, 0.65, 0.8, 0.9}) {
-      pipeline::WorkTimes narrow = times;
-      for (double& room : narrow.room_bytes) room *= share;
-      pipeline::SearchedOrder leaner = search_order(narrow, micro_batches, {}, tries, &work_);
-      if (!(leaner.step_ms <= longest)) continue;
-      found = std::move(leaner);
-      return;
+    // Room for what the order found keeps, and less.
+    pipeline::WorkTimes narrow = times;
+    for (std::size_t g = 0; g < narrow.room_bytes.size(); ++g) {
+      narrow.room_bytes[g] = kept_at_most(found.order[g], times.stash_bytes, times.split_backward()).bytes;
     }
+    const auto fits_in = [&](double share) {
+      pipeline::WorkTimes less = narrow;
+      for (double& room : less.room_bytes) room *= share;
+      pipeline::SearchedOrder leaner = search_order(less, micro_batches, {}, tries, &work_);
+      if (!(leaner.step_ms <= longest)) return false;
+      found = std::move(leaner);
+      return true;
+    };
+    double share = 1;
+    while (!work_.over() && share > 1e-3 && fits_in(share / 2)) share /= 2;
+    if (!work_.over()) fits_in(0.75 * share);
+  }
+
+  // That of the best alternating plan, where these are its stages.
+  std::vector<int> own_warmup(const Plan& plan) const {
+    const Candidate& best = turn_.best;
+    return best.of_one_width() && best.plan.cuts == plan.cuts ? in_flight_of(best.placed) : std::vector<int>();
   }
 
   double shortest_so_far() const {
@@ -386,12 +410,14 @@ class OrderSearch {
 
   // Those of the other rows of schedules that fit into memory.
   static std::vector<pipeline::WorkOrder> named_orders(const pipeline::PlacedPlan& placed,
-                                                       const pipeline::WorkTimes& times) {
+                                                       const pipeline::WorkTimes& times,
+                                                       const std::vector<int>& adaptive) {
     const int stages = placed.num_stages(), micro_batches = placed.problem().micro_batches();
     const Plan& plan = placed.plan;
     std::vector<pipeline::WorkOrder> orders;
     if (plan.chunks == 1 && !plan.split_backward) {
       orders.push_back(pipeline::alternating_order(most_in_flight(placed), micro_batches));
+      if (adaptive.size() == at(stages)) orders.push_back(pipeline::alternating_order(adaptive, micro_batches));
     } else if (plan.chunks == 1) {
       orders.push_back(pipeline::zero_bubble_order(stages, micro_batches));
     } else if (plan.placement == pipeline::Placement::kRoundRobin && !plan.split_backward &&
@@ -423,8 +449,9 @@ std::optional<Candidate> searched_order(const KindTurn& turn, const char* name) 
     several = true;
     search.look(one.problem, one.plan);
   }
-  if (!several) return std::nullopt;
-  return search.best();
+  if (several) return search.best();
+  if (turn.question.beside.only == Schedule::kSearched) return no_candidate(name, "the best plans have one stage");
+  return std::nullopt;
 }
 
 std::optional<Candidate> different_widths(const KindTurn& turn, const char* name) {
@@ -451,10 +478,10 @@ const std::vector<KindRow>& uniform_kinds() {
 
 const std::vector<KindRow>& beside_kinds() {
   static const std::vector<KindRow> rows = {
-      {"interleaved 1F1B (even)", wants<Schedule::kInterleaved>, interleaved, false},
-      {"zero bubble, ZB-H1 (even)", wants<Schedule::kZbH1>, zero_bubble, false},
-      {"backward first (eager)", wants<Schedule::kEager>, eager, false},
-      {"searched order", wants<Schedule::kSearched>, searched_order, false},
+      {"interleaved 1F1B (even)", wants<Schedule::kInterleaved>, interleaved, false, Schedule::kInterleaved},
+      {"zero bubble, ZB-H1 (even)", wants<Schedule::kZbH1>, zero_bubble, false, Schedule::kZbH1},
+      {"backward first (eager)", wants<Schedule::kEager>, eager, false, Schedule::kEager},
+      {"searched order", wants<Schedule::kSearched>, searched_order, false, Schedule::kSearched},
       {"stages of different widths", wants_mixed_widths, different_widths, true},
   };
   return rows;

@@ -4,6 +4,7 @@
 // published systems plan/rivals/published.cpp).
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "plan/planners/candidate.h"
@@ -33,6 +34,7 @@ struct KindRow {
   std::optional<Candidate> (*find)(const KindTurn& turn, const char* name);
   // Stages of any widths: what no plan of those is below is asked, too.
   bool any_widths;
+  std::optional<pipeline::Schedule> schedule = {};  // the ordered schedule that its plans have
 };
 
 // One stage, or stages alike, under the schedules of plans; then what is looked at beside them (Question::beside).

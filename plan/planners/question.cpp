@@ -2,6 +2,15 @@
 
 namespace automap::planners {
 
+BesidePlan any_beside() {
+  BesidePlan beside;
+  for (const pipeline::Schedule schedule : pipeline::all_schedules()) {
+    if (!is_alternating(schedule)) beside.schedules.push_back(schedule);
+  }
+  beside.mixed_widths = true;
+  return beside;
+}
+
 std::unique_ptr<pipeline::Problem> problem_of(const Question& question, const StepSize& size,
                                               pipeline::ProblemOptions options) {
   options.micro_batches = size.micro_batches;

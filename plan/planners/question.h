@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -18,14 +19,18 @@ namespace automap::planners {
 // Kinds of plans that are looked at beside those of one width under the schedules of the request (which alternate).
 struct BesidePlan {
   std::vector<pipeline::Schedule> schedules;  // ordered ones, which become the plan where they are shorter
-  bool only_those = false;                    // the plan is of one of them, however long
-  std::vector<int> chunks = {2, 3, 4};        // v of interleaved 1F1B
-  bool split_backward = true;                 // searched orders may have the backward in two passes
-  bool mixed_widths = false;                  // stages of different widths
+  // The plan is of that one, however long.
+  std::optional<pipeline::Schedule> only = {};
+  std::vector<int> chunks = {2, 3, 4};  // v of interleaved 1F1B
+  bool split_backward = true;           // searched orders may have the backward in two passes
+  bool mixed_widths = false;            // stages of different widths
   bool wants(pipeline::Schedule schedule) const {
     return std::find(schedules.begin(), schedules.end(), schedule) != schedules.end();
   }
 };
+
+// Every ordered schedule, and stages of different widths.
+BesidePlan any_beside();
 
 struct Question {
   Question() = default;
