@@ -57,6 +57,34 @@ class Runnable(ProgramTest):
                     self.assertEqual(plan["schema"], "automap.plan/3")
                     self.check(listed(plan))
 
+    def test_ordered_schedules(self):
+        """Each that is named is the plan's, whoever made the module; its file scores as it says, and only whole lists do."""
+        for name in ("eager", "interleaved", "searched", "zb-h1"):
+            model = FIXTURES / ("transformer_bf16.hlo.gz" if name == "zb-h1" else "tiny_mlp.hlo")
+            with self.subTest(schedule=name):
+                path = self.folder / f"{name}.json"
+                done = run("automap-infer", model, "--cluster", "config-a", "--effort", "quick", "--schedule", name, "-o", path,
+                           *(("--batch", "64") if name == "zb-h1" else ()))
+                self.assertEqual(done.returncode, 0, done.stderr)
+                plan = json.loads(path.read_text())
+                self.assertEqual(plan["schedule"]["name"], name)
+                self.check(listed(plan))
+                again = run("automap-infer", model, "--cluster", "config-a", "--plan", path, "--json")
+                self.assertEqual(json.loads(again.stdout)["simulated_step_ms"], plan["simulated_step_ms"])
+        plan = json.loads((self.folder / "searched.json").read_text())
+        first, *others = plan["schedule"]["order"]
+        kept = {"order": [first, *others]}
+        for change, says in (({"order": [first.replace("B", "G", 1), *others]}, "expected F, B or W"),
+                             ({"order": [first.rsplit(" ", 1)[0], *others]}, "is missing"),
+                             ({"order": [first + " F1.1", *others]}, "stands twice"),
+                             ({"order": others}, "one for each"), ({"chunks": 65}, "chunks"), ({"placement": "x"}, "placement"),
+                             ({"name": "interleaved", "split_backward": True, **kept}, "one pass"),
+                             ({"name": "zb-h1", **kept}, "zb-h1")):
+            given = self.put("wrong.json", json.dumps({**plan, "schedule": {**plan["schedule"], **change}}))
+            self.assert_fails(run("automap-infer", FIXTURES / "tiny_mlp.hlo", "--cluster", "config-a", "--plan", given), 3, "wrong.json", says)
+        self.assert_fails(run("automap-infer", FIXTURES / "tiny_mlp.hlo", "--cluster", "config-a", "--schedule", "searched", "--explore", "off"), 2,
+                          "--explore off")
+
     def test_schedules(self):
         model = self.put("model.csv", profile_csv(60, c_ms=[1 + (i * 7919) % 13 for i in range(60)]))
         steps = {}
