@@ -158,8 +158,6 @@ void describe_premises(const Question& question, const Answer& answer, PlanDocum
   }
 }
 
-}  // namespace
-
 PlanCorner corner_of(const Question& question, const PlanInput& input, const Candidate& one, const std::string& name) {
   PlanCorner corner;
   corner.name = name;
@@ -189,8 +187,6 @@ PlanCorner corner_of(const Question& question, const PlanInput& input, const Can
                                       corner.simulated_step_ms, recomputed_share(one.placed, question.profile()));
   return corner;
 }
-
-namespace {
 
 // The best of every kind, the shortest first.
 void list_kinds(const Question& question, const PlanInput& input, const Answer& answer, PlanDocument* document) {

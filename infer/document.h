@@ -25,10 +25,6 @@ pipeline::PlanDocument document_of(const planners::Question& question, const pla
 pipeline::PlanDocument document_of(const planners::Question& question, const planners::ScoredPlan& scored,
                                    const PlanInput& input, const OwnDevice& own);
 
-// A row of the kinds beside a plan.
-pipeline::PlanCorner corner_of(const planners::Question& question, const PlanInput& input,
-                               const planners::Candidate& one, const std::string& name);
-
 // What is typed to run it in that framework. `sequence_parallel`: --sequence-parallel is not off.
 pipeline::PlanToType to_type(const pipeline::PlanDocument& document, const planners::Question& question,
                              const pipeline::PlacedPlan& placed, const planners::Framework& framework,

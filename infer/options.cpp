@@ -658,17 +658,17 @@ planners::PlanRequest make_request(const InferOptions& o) {
 namespace {
 
 planners::BesidePlan make_beside(const InferOptions& o) {
-  planners::BesidePlan beside;
+  planners::BesidePlan beside = planners::any_beside();
   const std::optional<Schedule> schedule = pipeline::parse_schedule(o.schedule);
   const int asked = number_or_word(o.chunks, "chunks", "auto", 1, 16);
   if (asked > 1) beside.chunks = {asked};
   beside.split_backward = o.zero_bubble == "auto";
-  for (const Schedule ordered : pipeline::all_schedules()) {
-    if (is_alternating(ordered) || (schedule && *schedule != ordered)) continue;
-    if (ordered == Schedule::kInterleaved && asked == 1) continue;
-    if (ordered == Schedule::kZbH1 && o.zero_bubble == "off") continue;
-    beside.schedules.push_back(ordered);
-  }
+  const auto left_out = [&](Schedule ordered) {
+    return (schedule && *schedule != ordered) || (ordered == Schedule::kInterleaved && asked == 1) ||
+           (ordered == Schedule::kZbH1 && !beside.split_backward);
+  };
+  beside.schedules.erase(std::remove_if(beside.schedules.begin(), beside.schedules.end(), left_out),
+                         beside.schedules.end());
   if (schedule && !is_alternating(*schedule)) beside.only = schedule;
   beside.mixed_widths = o.mixed_widths == "auto";
   return beside;

@@ -16,7 +16,7 @@ bool writes_standard_output(const InferOptions& options);
 // picture goes.
 void check_pictures(const InferOptions& options);
 
-// Throws Error(kUsage) where a step of so many micro-batches (0: not known) on so many groups has more events than a
+// Throws Error(kUsage) where a step of so many micro-batches (0: not known) in so many parts has more events than a
 // picture can have.
 void check_timeline_events(double micro_batches, double parts, bool split_backward = false);
 

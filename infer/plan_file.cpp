@@ -72,8 +72,7 @@ GivenPlan of_document(const pipeline::PlanDocument& document) {
   for (const pipeline::PlanStage& stage : document.stages) {
     given.variants.push_back(stage.variant);
     for (const int device : stage.device_numbers) given.devices.push_back(device - 1);
-    const bool says_k = is_alternating(given.plan.schedule) || given.plan.schedule == Schedule::kEager;
-    if (document.version >= 2 && says_k) given.plan.warmup.push_back(stage.in_flight);
+    if (document.version >= 2 && says_in_flight(given.plan.schedule)) given.plan.warmup.push_back(stage.in_flight);
   }
   return given;
 }

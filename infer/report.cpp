@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "common/base/fitted_table.h"
+#include "common/base/join.h"
 #include "common/base/json_text.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
@@ -35,7 +36,7 @@ constexpr double kNoGap = 5e-7;
 std::string change(double other_ms, double this_ms) {
   const double ratio = other_ms / this_ms - 1;
   if (std::fabs(ratio) < 5e-5) return "same";
-  return (ratio > 0 ? "+" : "") + format_percent(ratio);
+  return format_change(ratio);
 }
 
 std::string layers_of_part(const pipeline::PlanPart& stage) {
@@ -46,9 +47,9 @@ std::string layers_of_part(const pipeline::PlanPart& stage) {
 
 // All that a stage runs.
 std::string layers_text(const PlanStage& stage) {
-  std::string text = layers_of_part(stage);
-  for (const pipeline::PlanPart& part : stage.more_parts) text += " + " + layers_of_part(part);
-  return text;
+  std::vector<std::string> texts;
+  for (const pipeline::PlanPart* part : stage.own_parts()) texts.push_back(layers_of_part(*part));
+  return join(texts, " + ");
 }
 
 bool alike(const PlanDocument& document) {
@@ -93,11 +94,11 @@ std::string stage_table(const PlanDocument& document, const Problem& problem, in
   for (const PlanStage& stage : document.stages) {
     std::vector<std::string> row = {std::to_string(++number)};
     if (layers) row.push_back(layers_text(stage));
-    std::string spans = span_text(stage.first_instruction, stage.last_instruction);
-    for (const pipeline::PlanPart& part : stage.more_parts) {
-      spans += ", " + span_text(part.first_instruction, part.last_instruction);
+    std::vector<std::string> spans;
+    for (const pipeline::PlanPart* part : stage.own_parts()) {
+      spans.push_back(span_text(part->first_instruction, part->last_instruction));
     }
-    row.push_back(spans);
+    row.push_back(join(spans, ", "));
     row.push_back(devices_text(stage, problem));
     row.push_back(format_amount(stage.samples));
     row.push_back(std::to_string(stage.in_flight));
@@ -132,8 +133,7 @@ std::string stage_table(const PlanDocument& document, const Problem& problem, in
     }
   };
   for (std::size_t s = 0; s < document.stages.size(); ++s) {
-    add_turns(document.stages[s], s);
-    for (const pipeline::PlanPart& part : document.stages[s].more_parts) add_turns(part, s);
+    for (const pipeline::PlanPart* part : document.stages[s].own_parts()) add_turns(*part, s);
   }
   if (!turns.empty()) turns += "\n";
   return table.render("  ", width) +

@@ -149,9 +149,9 @@ std::string part_text(const pipeline::PlanPart& part) {
 }
 
 std::string stage_text(const PlanStage& stage) {
-  std::string out = part_text(stage);
-  for (const pipeline::PlanPart& part : stage.more_parts) out += ", " + part_text(part);
-  return out + " on device" + (stage.devices > 1 ? "s " : " ") + spans_text(stage.device_numbers);
+  std::vector<std::string> parts;
+  for (const pipeline::PlanPart* part : stage.own_parts()) parts.push_back(part_text(*part));
+  return join(parts, ", ") + " on device" + (stage.devices > 1 ? "s " : " ") + spans_text(stage.device_numbers);
 }
 
 Entry stages_entry(const PlanDocument& document) {

@@ -222,26 +222,21 @@ SearchedOrder search_order(const WorkTimes& times, int micro_batches, std::vecto
                            Work* work) {
   SearchedOrder best;
   best.step_ms = kInfinity;
+  // Its step; infinite: there is none.
   const auto take = [&](WorkOrder order) {
-    if (order.empty()) return false;
-    const double ms = simulate_order_ms(times, micro_batches, order);
-    if (!(ms < best.step_ms)) return false;
-    best = {std::move(order), ms};
-    return true;
+    const double ms = order.empty() ? kInfinity : simulate_order_ms(times, micro_batches, order);
+    if (ms < best.step_ms) best = {std::move(order), ms};
+    return ms;
   };
   for (WorkOrder& start : starts) take(std::move(start));
   // A start may be longer than what a rule comes to, and still the best there is: rules are judged among themselves.
   ListRule rule = backward_first();
   double rule_ms = kInfinity;
   const auto try_rule = [&](const ListRule& one) {
-    WorkOrder order = list_order(times, micro_batches, one);
-    if (order.empty()) return;
-    const double ms = simulate_order_ms(times, micro_batches, order);
-    if (ms < rule_ms) {
-      rule_ms = ms;
-      rule = one;
-    }
-    if (ms < best.step_ms) best = {std::move(order), ms};
+    const double ms = take(list_order(times, micro_batches, one));
+    if (!(ms < rule_ms)) return;
+    rule_ms = ms;
+    rule = one;
   };
   const double bound = any_order_bound_ms(times, micro_batches);
   constexpr double kAtBound = 1 + 1e-6;

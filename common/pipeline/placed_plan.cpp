@@ -90,6 +90,31 @@ std::string reason_of_groups(const PlacedPlan& placed) {
   return "";
 }
 
+// Groups and schedule; an invalid group has no columns to ask.
+std::string reason_without_memory(const PlacedPlan& placed) {
+  const std::string reason = reason_of_groups(placed);
+  return reason.empty() && !is_alternating(placed.plan.schedule) ? reason_of_schedule(placed) : reason;
+}
+
+// Variables, memory and idling, of stages that need so many bytes on each of their devices.
+std::string reason_of_stages(const PlacedPlan& placed, const std::vector<double>& bytes) {
+  // What lists keep is summed up as they go, and rounded so.
+  const double rounding = is_alternating(placed.plan.schedule) ? 1 : 1 + 1e-9;
+  for (int s = 1; s <= placed.num_stages(); ++s) {
+    const std::string reason = reason_of_stage(placed, s, bytes[at(s - 1)] / rounding);
+    if (!reason.empty()) return reason;
+  }
+  const int idle = idle_stage(placed);
+  return idle > 0 ? "stage " + std::to_string(idle) + " has hardly anything to compute" : "";
+}
+
+// Of an ordered schedule, bytes of each stage's devices.
+std::vector<double> memory_with(const PlacedPlan& placed, const std::vector<KeptWork>& kept) {
+  std::vector<double> bytes;
+  for (const PlacedStage& stage : placed.stages) bytes.push_back(fixed_bytes(stage) + kept[bytes.size()].bytes);
+  return bytes;
+}
+
 }  // namespace
 
 std::vector<int> PlacedStage::device_numbers() const {
@@ -178,12 +203,8 @@ std::vector<int> in_flight_of(const PlacedPlan& placed) {
 }
 
 std::vector<double> memory_of(const PlacedPlan& placed) {
+  if (!is_alternating(placed.plan.schedule)) return memory_with(placed, kept_of(placed));
   std::vector<double> bytes;
-  if (!is_alternating(placed.plan.schedule)) {
-    const std::vector<KeptWork> kept = kept_of(placed);
-    for (const PlacedStage& stage : placed.stages) bytes.push_back(fixed_bytes(stage) + kept[bytes.size()].bytes);
-    return bytes;
-  }
   const std::vector<int> in_flight = in_flight_of(placed);
   for (const PlacedStage& stage : placed.stages) {
     bytes.push_back(stage.problem->memory_bytes(stage.part().p0, stage.part().p1, stage.group(),
@@ -238,22 +259,19 @@ double simulate_step_ms(const PlacedPlan& placed) {
 }
 
 std::string infeasible_reason(const PlacedPlan& placed) {
-  // An invalid group has no columns to ask.
-  std::string reason = reason_of_groups(placed);
-  if (!reason.empty()) return reason;
-  if (!is_alternating(placed.plan.schedule)) reason = reason_of_schedule(placed);
-  if (!reason.empty()) return reason;
-  const std::vector<double> bytes = memory_of(placed);
-  for (int s = 1; s <= placed.num_stages() && reason.empty(); ++s) {
-    // What lists keep is summed up as they go, and rounded so.
-    const double rounding = is_alternating(placed.plan.schedule) ? 1 : 1 + 1e-9;
-    reason = reason_of_stage(placed, s, bytes[at(s - 1)] / rounding);
+  const std::string reason = reason_without_memory(placed);
+  return reason.empty() ? reason_of_stages(placed, memory_of(placed)) : reason;
+}
+
+double feasible_step_ms(const PlacedPlan& placed) {
+  if (is_alternating(placed.plan.schedule)) {
+    return infeasible_reason(placed).empty() ? simulate_step_ms(placed) : kInfinity;
   }
-  if (!reason.empty()) return reason;
-  if (const int idle = idle_stage(placed); idle > 0) {
-    reason = "stage " + std::to_string(idle) + " has hardly anything to compute";
-  }
-  return reason;
+  if (!reason_without_memory(placed).empty()) return kInfinity;
+  const WorkTimes times = work_times(placed);
+  const WorkOrder order = order_of(placed, times);
+  if (!reason_of_stages(placed, memory_with(placed, kept_of(times, order))).empty()) return kInfinity;
+  return simulate_order_ms(times, placed.problem().micro_batches(), order);
 }
 
 }  // namespace automap::pipeline

@@ -81,13 +81,15 @@ WorkOrder order_of(const PlacedPlan& placed, const WorkTimes& times) {
   }
 }
 
+std::vector<KeptWork> kept_of(const WorkTimes& times, const WorkOrder& order) {
+  std::vector<KeptWork> kept;
+  for (const GroupOrder& own : order) kept.push_back(kept_at_most(own, times.stash_bytes, times.split_backward()));
+  return kept;
+}
+
 std::vector<KeptWork> kept_of(const PlacedPlan& placed) {
   const WorkTimes times = work_times(placed);
-  std::vector<KeptWork> kept;
-  for (const GroupOrder& order : order_of(placed, times)) {
-    kept.push_back(kept_at_most(order, times.stash_bytes, times.split_backward()));
-  }
-  return kept;
+  return kept_of(times, order_of(placed, times));
 }
 
 std::vector<int> most_in_flight(const PlacedPlan& placed) {

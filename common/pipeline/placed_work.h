@@ -19,7 +19,8 @@ inline bool splits_backward(const StageVariant& variant) {
 // Of a plan whose groups are valid.
 WorkTimes work_times(const PlacedPlan& placed);
 WorkOrder order_of(const PlacedPlan& placed, const WorkTimes& times);
-std::vector<KeptWork> kept_of(const PlacedPlan& placed);  // [S]
+std::vector<KeptWork> kept_of(const WorkTimes& times, const WorkOrder& order);  // [S]
+std::vector<KeptWork> kept_of(const PlacedPlan& placed);
 
 // On each device of a stage, whatever is in flight; the largest workspace and buckets of its parts.
 MemoryParts fixed_parts(const PlacedStage& stage);  // without stash

@@ -62,6 +62,10 @@ bool is_alternating(Schedule schedule) {
   return row_of(schedule).in_flight != nullptr;
 }
 
+bool says_in_flight(Schedule schedule) {
+  return is_alternating(schedule) || schedule == Schedule::kEager;
+}
+
 namespace {
 
 std::string names_of(const std::vector<Schedule>& schedules) {

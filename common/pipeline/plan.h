@@ -36,6 +36,8 @@ std::optional<Schedule> parse_schedule(std::string_view name);
 std::vector<Schedule> all_schedules();
 std::vector<Schedule> alternating_schedules();
 bool is_alternating(Schedule schedule);
+// Whether a plan of it says K_s of every stage and nothing else of its order: alternating ones and kEager.
+bool says_in_flight(Schedule schedule);
 std::string schedule_names();     // "1f1b, 1f1b-overlap, ...", for messages
 std::string alternating_names();  // those of alternating_schedules()
 

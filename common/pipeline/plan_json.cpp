@@ -134,6 +134,12 @@ void read_samples(const PlanObject& reader, PlanStage* stage) {
   stage->samples = samples[0].get<double>();
 }
 
+Json sync_json(const std::vector<SyncBucket>& buckets) {
+  Json sync = Json::array();
+  for (const SyncBucket& bucket : buckets) sync.push_back({{"ready_share", bucket.ready_share}, {"ms", bucket.ms}});
+  return sync;
+}
+
 // The positions of a part of stage `number`, and what crosses the cut behind them.
 Json part_json(const PlanPart& stage, int number) {
   Json turns = Json::array();
@@ -151,23 +157,18 @@ Json part_json(const PlanPart& stage, int number) {
                {"weight_bytes", whole_bytes(stage.weight_bytes)},
                {"transfer_ms", stage.transfer_ms}};
   if (stage.work) {
-    Json sync = Json::array();
-    for (const SyncBucket& bucket : stage.work->sync) {
-      sync.push_back({{"ready_share", bucket.ready_share}, {"ms", bucket.ms}});
-    }
     json["work"] = {{"forward_ms", stage.work->forward_ms},
                     {"backward_ms", stage.work->backward_ms},
                     {"weights_ms", stage.work->weights_ms},
-                    {"sync", std::move(sync)}};
+                    {"sync", sync_json(stage.work->sync)}};
   }
   return json;
 }
 
 // The devices of a stage, how they share its work, and what that takes.
 Json group_json(const PlanStage& stage) {
-  Json devices = Json::array(), sync = Json::array(), memory = Json::object();
+  Json devices = Json::array(), memory = Json::object();
   for (const int device : stage.device_numbers) devices.push_back(device);
-  for (const SyncBucket& bucket : stage.sync) sync.push_back({{"ready_share", bucket.ready_share}, {"ms", bucket.ms}});
   for (const auto& [key, part] : kMemoryParts) memory[key] = whole_bytes(stage.memory.*part);
   return {{"devices", std::move(devices)},
           {"replicas", stage.replicas},
@@ -179,7 +180,7 @@ Json group_json(const PlanStage& stage) {
           {"forward_ms", stage.forward_ms},
           {"backward_ms", stage.backward_ms},
           {"allreduce_ms", stage.allreduce_ms},
-          {"sync", std::move(sync)},
+          {"sync", sync_json(stage.sync)},
           {"shared_gradients_ms", stage.shared_gradients_ms},
           {"optimizer_ms", stage.optimizer_ms},
           {"memory_bytes", whole_bytes(stage.memory_bytes)},
@@ -270,10 +271,6 @@ PlanStage describe_stage(const PlacedStage& placed, const Profile& profile, int 
   stage.capacity_bytes = group.capacity_bytes;
   return stage;
 }
-
-}  // namespace
-
-namespace {
 
 // What the lists of an ordered schedule are about.
 void describe_work(const PlacedPlan& placed, PlanDocument* document) {
@@ -430,6 +427,8 @@ Json utilization_json(const PlanUtilization& of) {
           {"hfu", known(of.hfu)}};
 }
 
+namespace {
+
 Json corner_json(const PlanCorner& corner) {
   Json row = {{"name", corner.name}, {"fits", corner.fits}, {"why", corner.why}};
   if (!corner.fits) return row;
@@ -452,8 +451,6 @@ Json corner_json(const PlanCorner& corner) {
   }
   return row;
 }
-
-namespace {
 
 Json corners_json(const std::vector<PlanCorner>& corners) {
   Json rows = Json::array();
@@ -528,10 +525,6 @@ Json lists_json(const std::vector<std::vector<std::string>>& lists) {
   return json;
 }
 
-}  // namespace
-
-namespace {
-
 constexpr const char* kPlacedRoundRobin = "round-robin";
 constexpr const char* kPlacedV = "v";
 
@@ -541,7 +534,7 @@ Json schedule_json(const PlanDocument& document) {
   Json in_flight = Json::array();
   for (const PlanStage& stage : document.stages) in_flight.push_back(stage.in_flight);
   Json json = {{"name", to_string(plan.schedule)}, {"in_flight", in_flight}};
-  if (is_alternating(plan.schedule) || plan.schedule == Schedule::kEager) return json;
+  if (says_in_flight(plan.schedule)) return json;
   json["chunks"] = plan.chunks;
   json["placement"] = plan.placement == Placement::kV ? kPlacedV : kPlacedRoundRobin;
   json["split_backward"] = plan.split_backward;
@@ -882,8 +875,7 @@ namespace {
 std::vector<int> read_schedule_of(const PlanObject& schedule, Plan* plan) {
   plan->schedule = read_schedule(schedule.text("name"), schedule.where("name"));
   const std::vector<int> in_flight = schedule.integers("in_flight", 1, kMany);
-  if (is_alternating(plan->schedule) || plan->schedule == Schedule::kEager) return in_flight;
-  const int stages = static_cast<int>(in_flight.size());
+  if (says_in_flight(plan->schedule)) return in_flight;
   plan->chunks = schedule.integer_or("chunks", 1, kMostChunks, 1);
   const std::string placement = schedule.has("placement") ? schedule.text("placement") : kPlacedRoundRobin;
   if (placement != kPlacedRoundRobin && placement != kPlacedV) {
@@ -917,38 +909,32 @@ std::vector<int> read_schedule_of(const PlanObject& schedule, Plan* plan) {
   }
   if (order.size() != in_flight.size()) {
     schedule.fail("order: found " + std::to_string(order.size()) + " lists, expected one for each of the " +
-                  std::to_string(stages) + " groups");
+                  std::to_string(in_flight.size()) + " groups");
   }
   plan->order = std::make_shared<const WorkOrder>(std::move(order));
   return in_flight;
 }
 
-// Stages with all that lists say of them.
-struct Structure {
-  std::vector<int> in_flight;
-};
-
-Structure read_lists(const PlanObject& reader, const std::string& source, PlanDocument& document) {
-  Structure out;
+// Stages with all that lists say of them; K_s of each.
+std::vector<int> read_lists(const PlanObject& reader, const std::string& source, PlanDocument& document) {
   document.plan.schedule = read_schedule(reader.text("schedule"), reader.where("schedule"));
   if (!is_alternating(document.plan.schedule)) {
     reader.wrong("schedule", reader.at("schedule"), "one of " + alternating_names() + " in a file of this version");
   }
   document.plan.cuts = reader.integers("cuts", 1, document.num_instructions - 1);
   document.plan.device_cuts = reader.integers("device_cuts", 1, document.num_devices - 1);
-  out.in_flight = reader.integers("in_flight", 1, kMany);
+  std::vector<int> in_flight = reader.integers("in_flight", 1, kMany);
   int number = 0;
   for (const Json& item : reader.array("stages")) {
     document.stages.push_back(read_stage(item, source + ": stage " + std::to_string(++number),
                                          document.num_instructions, document.num_devices));
   }
-  return out;
+  return in_flight;
 }
 
-Structure read_parts_and_groups(const PlanObject& reader, const std::string& source, PlanDocument& document) {
-  Structure out;
+std::vector<int> read_parts_and_groups(const PlanObject& reader, const std::string& source, PlanDocument& document) {
   Plan& plan = document.plan;
-  out.in_flight = read_schedule_of(PlanObject(reader.at("schedule"), reader.where("schedule")), &plan);
+  std::vector<int> in_flight = read_schedule_of(PlanObject(reader.at("schedule"), reader.where("schedule")), &plan);
   const Json &parts = reader.array("parts"), &groups = reader.array("groups");
   const std::size_t expected = groups.size() * at(plan.chunks);
   if (parts.size() != expected) {
@@ -1003,7 +989,7 @@ Structure read_parts_and_groups(const PlanObject& reader, const std::string& sou
     const std::string fault = order_fault(*plan.order, group_of, document.micro_batches, plan.split_backward);
     if (!fault.empty()) reader.fail("schedule.order: " + fault, "every group does each work of its parts once");
   }
-  return out;
+  return in_flight;
 }
 
 }  // namespace
@@ -1014,7 +1000,7 @@ PlanDocument parse_plan(std::string_view json_text, const std::string& source) {
   check_kind(reader);
   PlanDocument document;
   read_question(reader, document);
-  const Structure structure =
+  const std::vector<int> in_flight =
       document.version >= 3 ? read_parts_and_groups(reader, source, document) : read_lists(reader, source, document);
   document.step_ms = reader.number("step_ms");
   document.simulated_step_ms = reader.number("simulated_step_ms");
@@ -1023,8 +1009,8 @@ PlanDocument parse_plan(std::string_view json_text, const std::string& source) {
   document.alternatives = read_alternatives(reader);
   read_extras(reader, document);
   for (auto& [key, value] : read_provenance(reader)) document.provenance[key] = value;
-  check_lists_agree(reader, document, structure.in_flight);
-  for (std::size_t s = 0; s < structure.in_flight.size(); ++s) document.stages[s].in_flight = structure.in_flight[s];
+  check_lists_agree(reader, document, in_flight);
+  for (std::size_t s = 0; s < in_flight.size(); ++s) document.stages[s].in_flight = in_flight[s];
   return document;
 }
 

@@ -272,8 +272,6 @@ PlanDocument describe_plan(const PlacedPlan& placed, const Profile& profile);
 // As the document has it.
 Json utilization_json(const PlanUtilization& of);
 
-Json corner_json(const PlanCorner& corner);
-
 // The document, indented, with a final newline.
 std::string to_json_text(const PlanDocument& document);
 

@@ -88,7 +88,7 @@ Timeline record_order(const PlacedPlan& placed) {
     }
     Kept kept;
     kept.fixed_bytes = fixed_bytes(stage);
-    if (times.split_backward()) kept.done = TimelineKind::kWeights;
+    kept.done = kind_of(last_pass(times.split_backward()));
     kept.by_part = placed.plan.chunks > 1 ? times.stash_bytes : std::vector<double>{times.stash_bytes[at(g)]};
     group.memory = memory_levels(kept, group.compute);
     group.capacity_bytes = stage.group().capacity_bytes;

@@ -16,6 +16,11 @@ namespace automap::pipeline {
 
 enum class WorkKind : std::uint8_t { kForward, kBackward, kWeights };
 
+// The backward's last pass, which ends what a part keeps of a micro-batch and makes the gradients of its weights.
+constexpr WorkKind last_pass(bool split_backward) {
+  return split_backward ? WorkKind::kWeights : WorkKind::kBackward;
+}
+
 struct WorkItem {
   WorkKind kind = WorkKind::kForward;
   int part = 0, micro_batch = 0;  // from 0

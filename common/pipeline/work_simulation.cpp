@@ -23,28 +23,23 @@ struct Execution {
   std::vector<double> last_start;            // [C] of what makes the gradients of its weights
 };
 
-// What makes the gradients of the weights ready.
-WorkKind last_kind(const WorkTimes& times) {
-  return times.split_backward() ? WorkKind::kWeights : WorkKind::kBackward;
-}
-
 // Gradient sync, exchange and optimizer behind the group's last work.
 double end_of_group(const WorkTimes& times, const Execution& state, int group, WorkRecord* record) {
   const double done = state.free_ms[at(group)];
   double synced = times.sync_behind ? done : 0;
+  const WorkKind last = last_pass(times.split_backward());
   for (int part = times.num_parts() - 1; part >= 0; --part) {
     if (times.group_of_part[at(part)] != group) continue;
-    const double takes = times.item_ms({last_kind(times), part, 0});
+    const double takes = times.item_ms({last, part, 0});
     for (const SyncBucket& bucket : times.sync[at(part)]) {
       const double start = std::max(synced, state.last_start[at(part)] + bucket.ready_share * takes);
       synced = start + bucket.ms;
-      if (record != nullptr) record->sync[at(group)].push_back({{last_kind(times), part, 0}, start, synced});
+      if (record != nullptr) record->sync[at(group)].push_back({{last, part, 0}, start, synced});
     }
   }
   const double all_synced = std::max(done, synced) + times.exchange_ms[at(group)];
   const double end = all_synced + times.optimizer_ms[at(group)];
   if (record != nullptr) {
-    record->work_end_ms.push_back(done);
     record->sync_end_ms.push_back(all_synced);
     record->end_ms.push_back(end);
   }
@@ -79,7 +74,7 @@ double simulate_order_ms(const WorkTimes& times, int micro_batches, const WorkOr
     record->work.resize(at(groups));
     record->sync.resize(at(groups));
   }
-  const WorkKind last = last_kind(times);
+  const WorkKind last = last_pass(times.split_backward());
   // When what `item` made is where part `to` runs.
   const auto send = [&](const WorkItem& item, int to) {
     const int from_group = times.group_of_part[at(item.part)], to_group = times.group_of_part[at(to)];
@@ -130,7 +125,7 @@ double simulate_order_ms(const WorkTimes& times, int micro_batches, const WorkOr
 }
 
 KeptWork kept_at_most(const GroupOrder& order, const std::vector<double>& stash_bytes, bool split_backward) {
-  const WorkKind done = split_backward ? WorkKind::kWeights : WorkKind::kBackward;
+  const WorkKind done = last_pass(split_backward);
   KeptWork now, most;
   for (const WorkItem& item : order) {
     const int by = item.kind == WorkKind::kForward ? 1 : item.kind == done ? -1 : 0;

@@ -47,10 +47,10 @@ struct WorkRecord {
   struct Message : WorkInterval {
     int from = 0, to = 0;  // groups, from 0
   };
-  std::vector<std::vector<WorkInterval>> work;           // [S], each in the order of time
-  std::vector<Message> messages;                         // those from one group to another in the order of time
-  std::vector<std::vector<WorkInterval>> sync;           // [S]: buckets; of an item only the part counts
-  std::vector<double> work_end_ms, sync_end_ms, end_ms;  // [S]
+  std::vector<std::vector<WorkInterval>> work;  // [S], each in the order of time
+  std::vector<Message> messages;                // those from one group to another in the order of time
+  std::vector<std::vector<WorkInterval>> sync;  // [S]: buckets; of an item only the part counts
+  std::vector<double> sync_end_ms, end_ms;      // [S]
 };
 
 // The step in ms; infinite where the lists wait for each other. The lists must hold what order_fault() asks of each

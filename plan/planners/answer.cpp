@@ -120,7 +120,7 @@ void prefer_lean(const Question& question, Answer* out) {
 
 // Whether it is the best so far of the schedules that alone are asked for.
 bool only_ordered(const Question& question, const Candidate& one, const Answer& out) {
-  return one.ordered() && question.beside.only.has_value() && out.notes.objective == Objective::kSimulated &&
+  return one.ordered() && question.beside.only && out.notes.objective == Objective::kSimulated &&
          (!out.ordered || one.simulated_step_ms < out.ordered->simulated_step_ms);
 }
 
@@ -205,7 +205,7 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
     }
     if (take(question, *one, &out)) out.notes.found_ms = spent_ms();
     note_widths(question, *one, &out);
-    if (one->mixed && shorter(*one, out.one_width, out.notes) && !question.beside.only.has_value()) {
+    if (one->mixed && shorter(*one, out.one_width, out.notes) && !question.beside.only) {
       out.mixed = *one;
       out.notes.found_ms = spent_ms();
       out.notes.proven_ms = 0;
@@ -217,19 +217,17 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
   if ((of_plan.samples != searched.samples || of_plan.width != searched.width) && !out_of_time()) {
     if (plan_at_the_split(rest, &out)) out.notes.found_ms = spent_ms();
   }
-  if (!out_of_time() && !question.beside.only.has_value()) prefer_lean(rest, &out);
-  // What became longer than the plan meanwhile needs no reason.
-  for (Candidate& one : out.kinds) {
-    if (one.simulated_step_ms >= out.plan().simulated_step_ms) one.left_out.clear();
-  }
+  if (!out_of_time() && !question.beside.only) prefer_lean(rest, &out);
   if (question.beside.only && !out.ordered) refuse_without_ordered(question, out);
   for (Candidate& one : out.kinds) {
-    const bool shorter_left = one.found() && one.simulated_step_ms < out.plan().simulated_step_ms;
-    if (!shorter_left || !one.left_out.empty()) continue;
-    if (question.beside.only) {
-      one.left_out = std::string("--schedule ") + to_string(*question.beside.only) + " is asked for";
-    } else if (one.ordered() && out.notes.objective == Objective::kSimulated) {
-      one.left_out = "it fills more memory, and the leaner of plans as long is taken";
+    if (one.simulated_step_ms >= out.plan().simulated_step_ms) {
+      one.left_out.clear();  // what became longer than the plan meanwhile needs no reason
+    } else if (one.found() && one.left_out.empty()) {
+      if (question.beside.only) {
+        one.left_out = std::string("--schedule ") + to_string(*question.beside.only) + " is asked for";
+      } else if (one.ordered() && out.notes.objective == Objective::kSimulated) {
+        one.left_out = "it fills more memory, and the leaner of plans as long is taken";
+      }
     }
   }
   if (out.ordered_is_plan()) {

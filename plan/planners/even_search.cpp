@@ -53,10 +53,7 @@ class EvenSearch {
     return problem_.micro_batches() * least / stages;
   }
 
-  double judged(const Plan& plan) const {
-    const pipeline::PlacedPlan placed = place(problem_, plan);
-    return infeasible_reason(placed).empty() ? simulate_step_ms(placed) : kInfinity;
-  }
+  double judged(const Plan& plan) const { return feasible_step_ms(place(problem_, plan)); }
 
   bool try_move(std::size_t cut, int by) {
     Plan moved = best_;

@@ -531,9 +531,7 @@ ScoredPlan score_given(GivenPlan given, const Question& question, const StageOve
                          (samples > 0 ? format_number(given.micro_batch_samples) : "any size"));
   }
   if (overrides.schedule && *overrides.schedule != given.plan.schedule) {
-    const bool own_parts = !is_alternating(given.plan.schedule) && given.plan.schedule != Schedule::kEager;
-    const bool other_parts = !is_alternating(*overrides.schedule) && *overrides.schedule != Schedule::kEager;
-    if (own_parts || other_parts) {
+    if (!says_in_flight(given.plan.schedule) || !says_in_flight(*overrides.schedule)) {
       throw Error(ErrorKind::kUsage,
                   "--schedule " + std::string(to_string(*overrides.schedule)) + ": the parts of " + source +
                       " are those of its schedule " + to_string(given.plan.schedule),
