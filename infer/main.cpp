@@ -180,6 +180,15 @@ std::string sentences_within(const std::string& text, int width) {
   return out;
 }
 
+// What a description was taken for, and the batch where nobody named it.
+std::string model_line(const Call& call, const ReportOptions& report, int width) {
+  std::string text = call.input.taken;
+  if (!report.batch_given) text += "; 16 samples times 16 a step are assumed (--batch)";
+  std::string label = "Model";
+  label.resize(kSummaryLabel, ' ');
+  return wrap_lines(label + text + "\n", width);
+}
+
 void print_document(Call& call, PlanDocument document, const pipeline::PlacedPlan& placed, double free_plan_ms = 0) {
   const InferOptions& options = call.options;
   if (call.documented()) add_provenance(document, call.table, call.input, call.cluster);
@@ -222,6 +231,7 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
         width);
     const auto others = static_cast<std::size_t>(std::count(to_type.begin(), to_type.end(), '\n'));
     const std::size_t lines = kSummaryLines * static_cast<std::size_t>(kSummaryWidth) / static_cast<std::size_t>(width);
+    if (!call.input.taken.empty()) print_labelled(model_line(call, report, width), kSummaryLabel);
     print_labelled(summary_text(document, report, width, lines - std::min(others, kSummaryLines / 2)), kSummaryLabel);
     print(options.details ? "\n" + report_text(document, placed.problem(), report)
                           : asked_tables_text(document, report));

@@ -15,6 +15,7 @@
 #include "common/machine/device.h"
 #include "plan/partition/width_profile.h"
 #include "profile/calibration.h"
+#include "profile/description_options.h"
 #include "profile/profile_hlo.h"
 #include "profile/report.h"
 
@@ -49,6 +50,7 @@ struct ProfileOptions {
   bool as_is = false;
   std::string input, output, samples, widths, cluster, measurements, attention = "auto", sequence_parallel = "auto";
   profile::ProfileRequest request;
+  architecture::StepOptions step;
   bool json = false;
 };
 
@@ -60,9 +62,12 @@ void declare_options(OptionTable& table, ProfileOptions& o) {
                 "with replicas of several devices, as automap-infer plans them on that cluster");
   table.example("automap-profile fixtures/hlo/tiny_mlp.stripped.hlo --json", "the same facts for scripts");
   table
-      .positional(&o.input, "MODEL",
-                  "HLO in any form (text, binary or JSON protobuf), gzipped or not; - reads standard input")
+      .positional(
+          &o.input, "MODEL",
+          "HLO in any form (text, binary or JSON protobuf), gzipped or not, a config.json, or a published model's "
+          "name; - reads standard input")
       .reads_file();
+  profile::declare_description(table, &o.step);
   table.add(&o.request.device, "device", "reference device: " + join(machine::device_names()) + ", or a file")
       .reads_file()
       .metavar("DEVICE");
@@ -171,7 +176,7 @@ void profile_model(const ProfileOptions& o) {
   }
   const std::string source = input_name(o.input);
   const hlo::HloModule module =
-      profile::load_whole_model(o.input, "automap-inspect shows it, automap-infer plans it", o.as_is);
+      profile::load_whole_model(o.input, "automap-inspect shows it, automap-infer plans it", o.as_is, o.step);
   const profile::ModelProfile result = profiled(module, source, o);
   if (file) {
     io::write_profile(*file, o.output, result.profile);
