@@ -27,8 +27,7 @@ ReadModule read_module(std::string bytes, const std::string& source, const archi
 // The model at `path` ("-" = standard input) in any form, or the published one of that name. Throws as hlo::load_hlo,
 // and Error(kData) with `hint` for a profile, which is told from a model. The hash is of the file as given; what is no
 // model is refused before it is hashed. What is assumed of a description is logged.
-hlo::HloModule load_model(const std::string& path, const std::string& hint,
-                          const architecture::StepOptions& step = {});
+hlo::HloModule load_model(const std::string& path, const std::string& hint, const architecture::StepOptions& step = {});
 
 // Throws Error(kData) for what XLA's partitioner has left (graph/partitioned.h): one device's part is no model to plan.
 // With `as_is` it is planned as it stands, and a warning says so.
