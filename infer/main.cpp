@@ -183,7 +183,7 @@ std::string sentences_within(const std::string& text, int width) {
 // What a description was taken for, and the batch where nobody named it.
 std::string model_line(const Call& call, const ReportOptions& report, int width) {
   std::string text = call.input.taken;
-  if (!report.batch_given) text += "; 16 samples times 16 a step are assumed (--batch)";
+  if (!report.batch_given) text += "; assumed: a batch of 256 samples (--batch)";
   std::string label = "Model";
   label.resize(kSummaryLabel, ' ');
   return wrap_lines(label + text + "\n", width);
@@ -195,6 +195,7 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
   ReportOptions report;
   report.all_planners = options.all_planners;
   report.model_batch = call.input.profile.micro_batch_size;
+  report.made_here = !call.input.taken.empty();
   report.masked_attentions = call.input.work.masked_attentions;
   report.training = call.input.profile.forward_fraction < 1;
   report.expected_error = planners::expected_errors(call.input.profile, call.cluster).compute;

@@ -11,9 +11,9 @@ constexpr std::uint32_t kLlamaTraits = kRms | kRotary | kGated;
 
 const std::vector<Architecture>& all_architectures() {
   static const std::vector<Architecture> rows = {
-      {"gpt2", Family::kDecoder, kGptTraits, "gelu_new", 0},
+      {"gpt2", Family::kDecoder, kGptTraits | kOneProduct, "gelu_new", 0},
       {"gpt_neo", Family::kDecoder, kBias | kLearned | kTied | kUnscaled | kEverySecond, "gelu_new", 0},
-      {"gpt_neox", Family::kDecoder, kBias | kQueryBias | kRotary | kParallel, "gelu", 0},
+      {"gpt_neox", Family::kDecoder, kBias | kQueryBias | kRotary | kParallel | kOneProduct, "gelu", 0},
       {"opt", Family::kDecoder, kGptTraits, "relu", 0},
       {"llama", Family::kDecoder, kLlamaTraits, "silu", 0},
       {"mistral", Family::kDecoder, kLlamaTraits, "silu", 0},
@@ -22,7 +22,7 @@ const std::vector<Architecture>& all_architectures() {
       {"gemma", Family::kDecoder, kLlamaTraits | kTied, "gelu_pytorch_tanh", 8192},
       {"gemma2", Family::kDecoder, kLlamaTraits | kTied | kAround | kEverySecond, "gelu_pytorch_tanh", 8192},
       {"phi", Family::kDecoder, kBias | kQueryBias | kRotary | kParallel | kOneNorm | kHeadBias, "gelu_new", 2048},
-      {"phi3", Family::kDecoder, kLlamaTraits, "silu", 0},
+      {"phi3", Family::kDecoder, kLlamaTraits | kOneProduct, "silu", 0},
       {"mixtral", Family::kDecoder, kLlamaTraits, "silu", 0},
       {"qwen2_moe", Family::kDecoder, kLlamaTraits | kQueryBias, "silu", 0},
       {"qwen3_moe", Family::kDecoder, kLlamaTraits | kHeadNorm, "silu", 0},

@@ -26,6 +26,7 @@ enum Trait : std::uint32_t {
   kHeadBias = 1u << 11,     // the output has a bias
   kUnscaled = 1u << 12,     // scores are not divided by the root of a head's size
   kCompressed = 1u << 13,   // queries, keys and values by way of few features
+  kOneProduct = 1u << 15,   // one product makes queries, keys and values
   kEverySecond = 1u << 14,  // every second layer sees a window
 };
 

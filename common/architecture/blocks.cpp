@@ -91,14 +91,23 @@ Value StepBuilder::attention(const Block& b, Value x) {
   Value out = kNoValue;
   in(b.cross ? "cross_attention" : "attention", [&] {
     const Value other = b.cross ? encoded_ : x;
-    const bool bias = b.query_bias;
     const auto heads = [&](Value of, std::int64_t count, std::int64_t size) {
       const Dims dims = tape_.dims(of);
       return tape_.reshape(of, {dims[0], dims[1], count, size});
     };
-    Value query = heads(linear(x, "query", b.heads * b.head_size, bias), b.heads, b.head_size);
-    Value key = heads(linear(other, "key", b.kv_heads * b.head_size, bias), b.kv_heads, b.head_size);
-    const Value value = heads(linear(other, "value", b.kv_heads * b.value_size, bias), b.kv_heads, b.value_size);
+    Value query = kNoValue, key = kNoValue, value = kNoValue;
+    if (b.one_product && !b.cross) {
+      const std::int64_t first = b.heads * b.head_size, second = first + b.kv_heads * b.head_size;
+      const std::int64_t all = second + b.kv_heads * b.value_size;
+      const Value three = linear(x, "qkv", all, b.query_bias);
+      query = heads(tape_.slice(three, 2, 0, first), b.heads, b.head_size);
+      key = heads(tape_.slice(three, 2, first, second), b.kv_heads, b.head_size);
+      value = heads(tape_.slice(three, 2, second, all), b.kv_heads, b.value_size);
+    } else {
+      query = heads(linear(x, "query", b.heads * b.head_size, b.query_bias), b.heads, b.head_size);
+      key = heads(linear(other, "key", b.kv_heads * b.head_size, b.query_bias), b.kv_heads, b.head_size);
+      value = heads(linear(other, "value", b.kv_heads * b.value_size, b.query_bias), b.kv_heads, b.value_size);
+    }
     if (b.head_norm) {
       query = norm("query_norm", query);
       key = norm("key_norm", key);

@@ -120,6 +120,7 @@ Block attention_block(const Config& config, const Architecture& row, std::int64_
   block.rotary = has(row, kRotary);
   block.scaled = !has(row, kUnscaled);
   block.head_norm = has(row, kHeadNorm);
+  block.one_product = has(row, kOneProduct);
   const bool bias = config.flag("attention_bias", has(row, kBias));
   block.bias = bias;
   block.query_bias = has(row, kQueryBias) || (bias && !has(row, kBias));

@@ -98,6 +98,7 @@ Model read_megatron(std::string_view text, const std::string& source, StepOption
   attention.head_size =
       arguments.size("--kv-channels", 4096, model.hidden >= attention.heads ? model.hidden / attention.heads : 1);
   attention.value_size = attention.head_size;
+  attention.one_product = true;
   attention.rotary =
       arguments.has("--use-rotary-position-embeddings") || arguments.text("--position-embedding-type") == "rope";
   attention.bias = !arguments.has("--disable-bias-linear");

@@ -24,6 +24,7 @@ struct Block {
   bool causal = false, rotary = false, scaled = true, head_norm = false;
   bool cross = false;                        // keys and values of the encoder
   bool query_bias = false;                   // of queries, keys and values
+  bool one_product = false;                  // makes queries, keys and values
   std::int64_t rotary_size = 0;              // features of a head that turn; 0: all
   std::int64_t window = 0;                   // keys that a query sees; 0: all
   std::int64_t query_rank = 0, kv_rank = 0;  // what queries, and keys with values, are compressed to; 0: nothing

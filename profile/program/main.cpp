@@ -9,6 +9,7 @@
 #include "common/base/log.h"
 #include "common/base/options.h"
 #include "common/hlo/hlo_reader.h"
+#include "common/hlo/hlo_writer.h"
 #include "common/io/profile_file.h"
 #include "common/machine/chosen_devices.h"
 #include "common/machine/cluster.h"
@@ -48,7 +49,8 @@ void calibrate(const std::string& measurements, const std::string& base, const s
 
 struct ProfileOptions {
   bool as_is = false;
-  std::string input, output, samples, widths, cluster, measurements, attention = "auto", sequence_parallel = "auto";
+  std::string input, output, hlo, samples, widths, cluster, measurements, attention = "auto",
+                                                                          sequence_parallel = "auto";
   profile::ProfileRequest request;
   architecture::StepOptions step;
   bool json = false;
@@ -80,6 +82,10 @@ void declare_options(OptionTable& table, ProfileOptions& o) {
            "f16 and bf16 on devices from A100 on (auto)")
       .choices(profile::attention_modes());
   table.add_flag(&o.as_is, "as-is", "take a module that XLA has partitioned already as what it is, one device's part")
+      .advanced();
+  table.add(&o.hlo, "hlo", "also write the module as HLO text: what a config.json's step is")
+      .writes_file()
+      .metavar("FILE")
       .advanced();
   table.add_flag(&o.request.whole_loops, "whole-loops", "loops over layers stay one position").advanced();
   table
@@ -177,6 +183,10 @@ void profile_model(const ProfileOptions& o) {
   const std::string source = input_name(o.input);
   const hlo::HloModule module =
       profile::load_whole_model(o.input, "automap-inspect shows it, automap-infer plans it", o.as_is, o.step);
+  if (!o.hlo.empty()) {
+    write_file_atomic(o.hlo, hlo::write_hlo_text(module.graph));
+    log_info("wrote " + o.hlo);
+  }
   const profile::ModelProfile result = profiled(module, source, o);
   if (file) {
     io::write_profile(*file, o.output, result.profile);
