@@ -71,7 +71,7 @@ class Config {
       if (absent) return *absent;
       std::vector<std::string> names(keys.begin(), keys.end());
       throw Error(ErrorKind::kData, source_ + ": the key " + join(names, " or ") + " is missing",
-                  "a config.json of " + type_ + " has it; docs/models.md lists the keys that are read");
+                  "a config.json of " + type_ + " has it; docs/describing-models.md lists the keys that are read");
     }
     const bool whole = value->is_number_integer();
     if (!whole || value->get<double>() < static_cast<double>(least) ||
@@ -270,11 +270,11 @@ Model read_config(const Json& json, const std::string& source) {
   const Architecture* row = find_architecture(type);
   if (row == nullptr) {
     const std::string near = closest_name(type, architecture_names());
-    throw Error(
-        ErrorKind::kData,
-        source + ": the architecture '" + type + "' is not known" +
-            (near.empty() ? "" : ": did you mean " + near + "?"),
-        "known are " + join(architecture_names()) + "; others are described in the layer language (docs/models.md)");
+    throw Error(ErrorKind::kData,
+                source + ": the architecture '" + type + "' is not known" +
+                    (near.empty() ? "" : ": did you mean " + near + "?"),
+                "known are " + join(architecture_names()) +
+                    "; others are described in the layer language (docs/describing-models.md)");
   }
   config.set_type(type);
   Model model;

@@ -1,4 +1,4 @@
-// The layer language: a model's layers as a JSON table (docs/models.md).
+// The layer language: a model's layers as a JSON table (docs/describing-models.md).
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // A model as a table of layers: what every architecture is made of here, and what the layer language says
-// (docs/models.md). Sizes are counts; those of a Model that a reader made fit each other (check_model).
+// (docs/describing-models.md). Sizes are counts; those of a Model that a reader made fit each other (check_model).
 #pragma once
 
 #include <cstdint>

@@ -142,7 +142,7 @@ std::string read_model_file(const std::string& path) {
     return read_file(path);
   } catch (const Error& error) {
     const std::string names = near.empty() ? "" : "did you mean the published model " + near + "? ";
-    throw Error(error.kind(), error.what(), names + "names that need no file: docs/models.md");
+    throw Error(error.kind(), error.what(), names + "names that need no file: docs/describing-models.md");
   }
 }
 
