@@ -5,7 +5,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace automap;
   return fuzz::read_or_refuse([&] {
-    const std::string text = fuzz::text_of(data, size);
+    const std::string_view text = fuzz::text_of(data, size);
     if (!architecture::is_description(text)) return;
     const architecture::Described described = architecture::read_description(text, "fuzz");
     std::int64_t layers = 0;
