@@ -272,7 +272,7 @@ void add_provenance(PlanDocument& document, const OptionTable& table, const Plan
   auto& provenance = document.provenance;
   provenance["version"] = version();
   provenance["git"] = git_revision();
-  provenance["model_form"] = input.form;
+  provenance["model_form"] = input.taken.empty() ? input.form : input.form + ": " + input.taken;
   provenance["model_sha256"] = input.profile.source_sha256.empty() ? input.sha256 : input.profile.source_sha256;
   provenance["input_sha256"] = input.sha256;
   provenance["cluster_sha256"] = sha256_hex(to_json_text(cluster));

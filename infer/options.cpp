@@ -14,6 +14,7 @@
 #include "infer/explain.h"
 #include "infer/pictures.h"
 #include "infer/vary.h"
+#include "profile/description_options.h"
 #include "profile/fused_chains.h"
 
 namespace automap::infer {
@@ -80,11 +81,13 @@ void add_examples(OptionTable& table) {
 void declare_input(OptionTable& table, InferOptions& o) {
   table.group("Input");
   table
-      .positional(&o.input.path, "INPUT",
-                  "the model: HLO (text, proto, JSON; gzipped or not) or a profile (HDF5, CSV, graph.txt); - reads "
-                  "standard input")
+      .positional(
+          &o.input.path, "INPUT",
+          "the model: HLO (text, proto, JSON; gzipped or not), a config.json, a published model's name (llama3-8b), "
+          "or a profile (HDF5, CSV, graph.txt); - reads standard input")
       .reads_file()
       .required();
+  profile::declare_description(table, &o.input.step);
   table
       .add_flag(&o.input.as_is, "as-is",
                 "plan an HLO input that XLA has partitioned already as what it is, one device's part")
