@@ -5,6 +5,7 @@ import numpy as np
 import jax
 
 from automap.execution import Execution, compile_text, parse_shape
+from automap.programs import ProgramsError
 
 
 def draw(one, generator):
@@ -38,11 +39,18 @@ def difference(a, b):
         return 0.0
     if not (np.issubdtype(a.dtype, np.inexact) or a.dtype.name == "bfloat16"):
         return 0.0 if np.array_equal(a, b) else float("inf")
-    a, b = a.astype(np.float64), b.astype(np.float64)
-    if not (np.isfinite(a).all() and np.isfinite(b).all()):
+    if not (finite(a) and finite(b)):
         return float("inf")
+    a, b = a.astype(np.float64), b.astype(np.float64)
     largest = max(np.abs(a).max(), np.abs(b).max())
     return float(np.abs(a - b).max() / largest) if largest > 0 else 0.0
+
+
+def finite(array):
+    array = np.asarray(array)
+    if not (np.issubdtype(array.dtype, np.inexact) or array.dtype.name == "bfloat16"):
+        return True
+    return bool(np.isfinite(array.astype(np.float64)).all())
 
 
 class Comparison:
@@ -53,6 +61,9 @@ class Comparison:
         for number, (a, b) in enumerate(zip(mine, theirs)):
             pairs = zip(a, b) if isinstance(a, list) else [(a, b)]
             for one, other in pairs:
+                if not finite(other):
+                    raise ProgramsError(f"step {step}: {self.manifest.result_name(number)} of {against} is not finite with the weights "
+                                        "and batches that were drawn, so nothing can be compared; another --seed may help")
                 off = difference(one, other)
                 self.worst = max(self.worst, off)
                 if off > self.tolerance and self.first is None:

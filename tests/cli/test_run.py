@@ -198,8 +198,7 @@ class Numbers(Emitted):
         self.assertEqual(made.returncode, 0, made.stderr)
         module.write_text(made.stdout)
         for name, options in (("1f1b", ("--stages", "3", "--schedule", "1f1b", "--recompute", "none")),
-                              ("interleaved", ("--stages", "4", "--schedule", "interleaved")),
-                              ("one", ("--stages", "1"))):
+                              ("interleaved", ("--stages", "4", "--schedule", "interleaved"))):
             with self.subTest(name):
                 self.check(self.emit("tied_" + name, module, *options, samples=2, count=4))
 
