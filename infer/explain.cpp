@@ -206,7 +206,8 @@ std::string ordered_text(const PlanDocument& d) {
     case pipeline::Schedule::kInterleaved:
       out = "forwards and backwards go in turn, as Megatron-LM interleaves them. ";
       break;
-    case pipeline::Schedule::kZbH1: out = "gradients of weights wait until there is time for them. "; break;
+    case pipeline::Schedule::kZbH1:
+    case pipeline::Schedule::kZbV: out = "gradients of weights wait until there is time for them. "; break;
     default: out = "every stage works through a list of its own, which the plan's file holds. "; break;
   }
   if (plan.chunks > 1) {

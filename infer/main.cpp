@@ -275,6 +275,7 @@ int run_sweep(const Call& call) {
   question.request.stages = 0;  // each layout has its own
   apply_framework(question);
   if (limits_plans(*call.framework)) request.schedules = question.request.schedules;
+  if (question.beside.only) request.schedules = {*question.beside.only};
   request.limits.cancelled = StopToken::stop_requested;
   const planners::Sweep sweep = sweep_layouts(question, request);
   const SweepUse swept{sweep, call.input, call.cluster};

@@ -453,6 +453,11 @@ std::string bounds_text(const PlanDocument& document) {
     out += "Lower bound  none was computed in the time\n";
   }
   out += other_bounds_text(document);
+  if (document.order_bound_ms > 0) {
+    out += "             " + format_ms(document.order_bound_ms) +
+           ": no order of these parts on these devices, in their memory, is simulated shorter; this one is at most " +
+           format_percent(document.simulated_step_ms / document.order_bound_ms - 1) + " longer\n";
+  }
   for (const PlanDocument::Relaxed& one : document.relaxed) {
     out += "Without      the rule that " + one.rule + ", a step of " + format_ms(one.simulated_ms) + " was found (" +
            change(one.simulated_ms, document.simulated_step_ms) + "; " + one.options + ")\n";
