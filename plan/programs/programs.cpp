@@ -162,6 +162,7 @@ pipeline::WorkOrder work_order_of(const PlanDocument& plan) {
   switch (of.schedule) {
     case Schedule::kInterleaved: return pipeline::interleaved_order(of.num_stages(), of.chunks, plan.micro_batches);
     case Schedule::kZbH1: return pipeline::zero_bubble_order(of.num_stages(), plan.micro_batches);
+    case Schedule::kZbV: return pipeline::zb_v_order(of.num_stages(), plan.micro_batches);
     case Schedule::kSearched: return *of.order;
     case Schedule::kEager: return pipeline::eager_order(times_of(plan), in_flight, plan.micro_batches);
     default: return pipeline::alternating_order(in_flight, plan.micro_batches);
