@@ -235,7 +235,8 @@ std::string emitted_json(const EmitProgramOptions& o, const Emitted& emitted) {
 
 int emit_main(int argc, char** argv) {
   EmitProgramOptions o;
-  OptionTable table("emit", "write a plan as the arguments and files that a training framework takes");
+  OptionTable table("emit",
+                    "write a plan as the arguments and files that a training framework takes, or as programs that run");
   declare(table, o);
   if (!table.parse(argc, argv)) return 0;
   check_layers_option(o.layers);
