@@ -14,6 +14,15 @@ foreach(script apply_plan emit_sdy)
   install(PROGRAMS ${PROJECT_BINARY_DIR}/${command} DESTINATION ${CMAKE_INSTALL_BINDIR})
 endforeach()
 
+# `automap run`, and the Python package that it is the command of.
+configure_file(${PROJECT_SOURCE_DIR}/python/run.py ${PROJECT_BINARY_DIR}/automap-run COPYONLY)
+install(PROGRAMS ${PROJECT_BINARY_DIR}/automap-run DESTINATION ${CMAKE_INSTALL_BINDIR})
+foreach(module __init__ check command execution programs)
+  configure_file(${PROJECT_SOURCE_DIR}/python/automap/${module}.py ${PROJECT_BINARY_DIR}/python/automap/${module}.py COPYONLY)
+endforeach()
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/python/automap DESTINATION ${CMAKE_INSTALL_DATADIR}/automap/python
+        FILES_MATCHING PATTERN "*.py")
+
 # Beside the other libraries; the programs know the way from their folder to it (common/base/plugin.cpp).
 file(RELATIVE_PATH plugin_folder ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR}/automap)
 set_source_files_properties(common/base/plugin.cpp PROPERTIES COMPILE_DEFINITIONS "AUTOMAP_PLUGIN_FOLDER=\"${plugin_folder}\"")
@@ -23,7 +32,7 @@ endif()
 
 # find_package(automap) gives automap::base, automap::graph, ... as listed in docs/house.md.
 install(TARGETS automap_flags EXPORT automap-targets)
-foreach(room base graph architecture hlo sharding machine pipeline io profile models datagen partition soap heuristics emit planners rivals placement pictures infer compare inspect search)
+foreach(room base graph architecture hlo sharding machine pipeline io profile models datagen partition soap heuristics emit programs planners rivals placement pictures infer compare inspect search)
   set_target_properties(automap_${room} PROPERTIES EXPORT_NAME ${room})
   install(TARGETS automap_${room} EXPORT automap-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endforeach()

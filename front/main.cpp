@@ -18,7 +18,7 @@ constexpr Command kCommands[] = {
     {"profile", "compute, activation, weight and stash per instruction of a model's HLO"},
     {"infer", "a pipeline plan for a model on a cluster, with a proof of how good it is"},
     {"search", "which tensors to split over the devices, explained, and written for XLA and JAX"},
-    {"emit", "a plan as the arguments and files of Megatron, torchtitan, DeepSpeed, torch, MaxText or JAX"},
+    {"emit", "a plan for Megatron, torchtitan, DeepSpeed, torch, MaxText or JAX, or as programs that run"},
     {"compare", "the plans of published systems and ours, for one model on one cluster"},
     {"inspect", "what a file is and what is in it: HLO, profile, cluster, plan, policy, dataset"},
     {"datagen", "a dataset of random planning problems to train planners on"},
@@ -26,6 +26,7 @@ constexpr Command kCommands[] = {
      "it is built where LibTorch is found: apt-get install libtorch-dev libopenblas0-openmp (in a checkout "
      "scripts/install_dependencies.sh --train), then configure, build and install AutoMap again"},
     {"apply-plan", "run a JAX step as an operator or data plan says, and compare with one device (Python with jax)"},
+    {"run", "the programs of every stage, executed and compared with the unsplit step (Python with jax)"},
     {"emit-sdy", "an annotated module as StableHLO with Shardy's attributes, and run (Python with jax)"},
 };
 

@@ -1,7 +1,9 @@
 // automap-emit: a plan as the arguments and files that a framework takes. Parses, calls, writes.
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -22,6 +24,8 @@
 #include "plan/emit/quote.h"
 #include "plan/emit/to_type.h"
 #include "plan/planners/layers.h"
+#include "plan/programs/programs.h"
+#include "profile/profile_hlo.h"
 
 namespace {
 
@@ -29,6 +33,8 @@ using namespace automap;
 using emit::Emitted;
 using emit::Inexpressible;
 using pipeline::PlanDocument;
+
+constexpr const char* kPrograms = "hlo";
 
 struct EmitProgramOptions {
   std::string plan, model, cluster, to, output, layers, kind, version;
@@ -49,8 +55,13 @@ void declare(OptionTable& table, EmitProgramOptions& o) {
                   "a plan that automap-infer wrote (-o), best with --for the framework; - reads standard input")
       .reads_file()
       .required();
-  table.add(&o.to, "to", "the framework whose words are written: docs/frameworks.md says what each can run")
-      .choices(emit::emitted_frameworks())
+  std::vector<std::string> to = emit::emitted_frameworks();
+  to.emplace_back(kPrograms);
+  table
+      .add(&o.to, "to",
+           "the framework whose words are written: docs/frameworks.md says what each can run; hlo: the programs of "
+           "every stage, with the order they run in (automap run executes them)")
+      .choices(to)
       .metavar("FRAMEWORK")
       .required();
   table
@@ -183,6 +194,34 @@ void write_files(const EmitProgramOptions& o, const Emitted& emitted) {
   outputs.commit();
 }
 
+// The programs of every stage, all files or none.
+int emit_programs(const EmitProgramOptions& o, const PlanDocument& document) {
+  if (o.model.empty() || o.output.empty() || o.output == "-") {
+    throw Error(ErrorKind::kUsage, "--to hlo needs the model that is cut, and a folder for its programs",
+                "automap emit PLAN --model MODULE --to hlo -o DIR");
+  }
+  if (o.json || !o.kind.empty() || !o.version.empty() || !o.layers.empty()) {
+    throw Error(ErrorKind::kUsage, "--to hlo has no --json, --kind, --layers or --framework-version",
+                "leave it out; manifest.json in the folder says everything");
+  }
+  const hlo::HloModule module =
+      profile::load_whole_model(o.model, "give the model's HLO: programs are cut out of it", false);
+  const std::vector<programs::ProgramFile> files =
+      programs::program_files(document, input_name(o.plan), module, input_name(o.model));
+  std::error_code error;
+  std::filesystem::create_directories(o.output, error);
+  if (error)
+    throw Error(ErrorKind::kIo, o.output + ": the folder cannot be made: " + error.message(), "give another -o");
+  OutputSet outputs;
+  std::vector<AtomicFile*> written;
+  for (const programs::ProgramFile& file : files) written.push_back(&outputs.add(o.output + "/" + file.name));
+  for (std::size_t i = 0; i < files.size(); ++i) written[i]->write(files[i].text);
+  outputs.prepare();
+  outputs.commit();
+  log_info("run it with: automap run " + emit::shell_word(o.output) + " --check");
+  return 0;
+}
+
 std::string emitted_json(const EmitProgramOptions& o, const Emitted& emitted) {
   Json files = Json::object();
   for (const emit::EmittedFile& file : emitted.files) files[file.module.empty() ? "main" : file.module] = file.text;
@@ -196,10 +235,12 @@ std::string emitted_json(const EmitProgramOptions& o, const Emitted& emitted) {
 
 int emit_main(int argc, char** argv) {
   EmitProgramOptions o;
-  OptionTable table("emit", "write a plan as the arguments and files that a training framework takes");
+  OptionTable table("emit",
+                    "write a plan as the arguments and files that a training framework takes, or as programs that run");
   declare(table, o);
   if (!table.parse(argc, argv)) return 0;
   check_layers_option(o.layers);
+  if (o.to == kPrograms) return emit_programs(o, pipeline::load_plan(o.plan));
   const planners::Framework& framework = planners::find_framework(o.to);
   emit::EmitOptions words;
   words.layers = o.layers;

@@ -1,0 +1,21 @@
+// The manifest "automap.programs/1": what the programs of a plan take and make.
+#pragma once
+
+#include <string>
+
+#include "common/base/json.h"
+#include "plan/programs/program_set.h"
+#include "plan/programs/step_cut.h"
+
+namespace automap::programs {
+
+// The programs with what they read, make, send and receive, the results, and who holds the inputs. `prefix`: of the
+// files' names.
+Json programs_json(const StepCut& cut, const ProgramSet& set, const std::string& prefix);
+
+// The step's inputs in the order of the module's parameters.
+Json inputs_json(const StepCut& cut);
+
+std::string file_of(const Program& program, const std::string& prefix);
+
+}  // namespace automap::programs

@@ -1,0 +1,26 @@
+// A pipeline plan and its module as the programs of every stage (HLO text that XLA parses), with the manifest that says
+// what each takes, makes, sends and keeps, and in which order every group runs them (docs/applying-plans.md).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/hlo/hlo_reader.h"
+#include "common/pipeline/plan_json.h"
+
+namespace automap::programs {
+
+struct ProgramFile {
+  std::string name;  // "forward.0.hlo.txt", "manifest.json"
+  std::string text;
+};
+
+// The files of a folder, the manifest last. `plan_source` and `model_source` name the inputs in errors. Throws
+// Error(kData): a plan for another module, a module that is no training step, what cannot be cut around.
+std::vector<ProgramFile> program_files(const pipeline::PlanDocument& plan, const std::string& plan_source,
+                                       const hlo::HloModule& module, const std::string& model_source);
+
+// What every group does, in order, as the plan has it.
+pipeline::WorkOrder work_order_of(const pipeline::PlanDocument& plan);
+
+}  // namespace automap::programs

@@ -1,0 +1,99 @@
+"""automap run --check: the plan's step against the unsplit one, from the same drawn weights and batches."""
+
+import numpy as np
+
+import jax
+
+from automap.execution import Execution, compile_text, parse_shape
+from automap.programs import ProgramsError
+
+
+def draw(one, generator):
+    """Numbers for an input that a step can begin with: small weights, moments that are not zero, counters at zero."""
+    kind, shape = parse_shape(one["shape"])
+    role, integer = one["role"], np.issubdtype(kind, np.integer)
+    if kind == np.bool_:
+        return generator.integers(0, 2, shape).astype(bool)
+    if integer and kind == np.uint32 and role in ("state", "input"):
+        return generator.integers(0, 2**32, shape, dtype=np.uint32)
+    if integer:
+        return (generator.integers(0, 8, shape) if role == "batch" else np.zeros(shape)).astype(kind)
+    drawn = generator.standard_normal(shape)
+    if role == "slot":
+        drawn = 1e-2 * (np.abs(drawn) + 0.1)
+    elif role == "state":
+        drawn = 0.5 + 0.1 * np.abs(drawn)
+    elif role != "batch":
+        drawn = 0.05 * drawn + (1 if one["name"].endswith("scale") else 0)
+        if not shape:
+            drawn = np.abs(drawn)
+    return np.asarray(drawn, kind)
+
+
+def difference(a, b):
+    """The largest difference over the largest number; infinite where either is not finite, or integers differ."""
+    a, b = np.asarray(a), np.asarray(b)
+    if a.shape != b.shape:
+        return float("inf")
+    if a.size == 0:
+        return 0.0
+    if not (np.issubdtype(a.dtype, np.inexact) or a.dtype.name == "bfloat16"):
+        return 0.0 if np.array_equal(a, b) else float("inf")
+    if not (finite(a) and finite(b)):
+        return float("inf")
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    largest = max(np.abs(a).max(), np.abs(b).max())
+    return float(np.abs(a - b).max() / largest) if largest > 0 else 0.0
+
+
+def finite(array):
+    array = np.asarray(array)
+    if not (np.issubdtype(array.dtype, np.inexact) or array.dtype.name == "bfloat16"):
+        return True
+    return bool(np.isfinite(array.astype(np.float64)).all())
+
+
+class Comparison:
+    def __init__(self, manifest, tolerance):
+        self.manifest, self.tolerance, self.worst, self.first = manifest, tolerance, 0.0, None
+
+    def results(self, mine, theirs, step, against):
+        for number, (a, b) in enumerate(zip(mine, theirs)):
+            pairs = zip(a, b) if isinstance(a, list) else [(a, b)]
+            for one, other in pairs:
+                if not finite(other):
+                    raise ProgramsError(f"step {step}: {self.manifest.result_name(number)} of {against} is not finite with the weights "
+                                        "and batches that were drawn, so nothing can be compared; another --seed may help")
+                off = difference(one, other)
+                self.worst = max(self.worst, off)
+                if off > self.tolerance and self.first is None:
+                    what = "is not finite, or no number of the same kind" if off == float("inf") else f"differs by {off:.2g}"
+                    self.first = f"step {step}: {self.manifest.result_name(number)} {what} (relative; at most {self.tolerance:g}) from {against}"
+
+
+def check(manifest, devices, steps, seed, tolerance):
+    """(worst relative difference, the first that is too large in words or None, the losses)."""
+    generator = np.random.default_rng(seed)
+    plan, whole = Execution(manifest, manifest.plan, devices), Execution(manifest, manifest.whole, devices)
+    module = compile_text(manifest.text(manifest.module), devices[0], manifest.module)
+    begin = {manifest.input_name(one): draw(one, generator) for one in manifest.inputs if one["role"] != "batch"}
+    fed = [one for one in manifest.inputs if one["role"] == "batch"]
+    compared, losses = Comparison(manifest, tolerance), []
+    state, other = plan.init(begin), whole.init(begin)
+    for step in range(1, steps + 1):
+        batches = [{manifest.input_name(one): draw(one, generator) for one in fed} for _ in range(manifest.micro_batches)]
+        if step == 1:
+            # The module as it was given knows one batch: every micro-batch is that one.
+            _, mine = plan.step(state, [batches[0]] * manifest.micro_batches)
+            names = [manifest.input_name(one) for one in manifest.inputs]
+            theirs = module([jax.device_put(batches[0][n] if n in batches[0] else begin[n], devices[0]) for n in names])
+            mine = [one[0] if isinstance(one, list) else one for one in mine]
+            compared.results(mine, theirs, step, "the module's own step")
+        state, mine = plan.step(state, batches)
+        other, theirs = whole.step(other, batches)
+        compared.results(mine, theirs, step, "the unsplit step")
+        if manifest.loss_result is not None:
+            losses.append(float(np.asarray(mine[manifest.loss_result])))
+        if compared.first:
+            break
+    return compared.worst, compared.first, losses

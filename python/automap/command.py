@@ -1,0 +1,105 @@
+"""automap-run: runs the programs of a pipeline plan on the devices of this machine."""
+
+import argparse
+import os
+import sys
+import time
+
+from automap.programs import Manifest, ProgramsError
+
+
+def arguments(argv):
+    parser = argparse.ArgumentParser(
+        prog="automap-run",
+        description="Run the programs that automap emit PLAN --model MODULE --to hlo -o DIR wrote, every group of the plan on one "
+                    "device of this process, in the plan's order. Weights and batches are drawn.",
+        epilog="Exit codes: 0 it ran (--check: all numbers are equal), 1 a number differs, 2 wrong usage, 3 bad input or no JAX.")
+    parser.add_argument("folder", metavar="DIR", help="the folder with manifest.json")
+    parser.add_argument("--check", action="store_true",
+                        help="compare loss, weights and optimizer state of every step with the unsplit module's")
+    parser.add_argument("--steps", type=int, default=3, metavar="N", help="how many steps (default: 3)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the weights and batches that are drawn (default: 0)")
+    parser.add_argument("--tolerance", type=float, default=1e-4, metavar="X",
+                        help="the largest relative difference that counts as equal (default: 1e-4, for fp32)")
+    parser.add_argument("--platform", default="cpu", metavar="NAME", help="cpu, gpu or tpu (default: cpu, a device for every group)")
+    asked = parser.parse_args(argv)
+    if asked.steps < 1:
+        parser.error("--steps: at least 1")
+    return asked
+
+
+def with_devices(platform, groups):
+    """JAX with enough devices; must come before JAX is imported."""
+    if platform == "cpu":
+        flags = os.environ.get("XLA_FLAGS", "")
+        if "xla_force_host_platform_device_count" not in flags:
+            os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={groups}".strip()
+    os.environ["JAX_PLATFORMS"] = {"gpu": "cuda"}.get(platform, platform)
+    try:
+        import jax
+    except ImportError:
+        raise ProgramsError("this Python has no JAX; install jax, or call automap-run with a Python that has it") from None
+    try:
+        return jax.devices()
+    except RuntimeError as error:
+        raise ProgramsError(f"--platform {platform}: {error}") from None
+
+
+def note_devices(manifest):
+    wide = [g + 1 for g, group in enumerate(manifest.groups) if group["devices"] > 1]
+    if wide:
+        print(f"automap-run: note: groups {', '.join(map(str, wide))} have several devices in the plan; each runs on one here",
+              file=sys.stderr)
+    if any(item[0] == "W" for group in manifest.groups for item in group["order"]):
+        print("automap-run: note: the backward is one program; where the plan has weight gradients apart, nothing is run",
+              file=sys.stderr)
+
+
+def run(asked):
+    manifest = Manifest(asked.folder)
+    devices = with_devices(asked.platform, manifest.plan.groups)
+    import numpy as np
+
+    from automap import check
+    from automap.execution import Execution
+
+    note_devices(manifest)
+    what = f"{manifest.model}: {manifest.plan.groups} groups, {manifest.micro_batches} micro-batches, {manifest.schedule}"
+    if asked.check:
+        worst, first, losses = check.check(manifest, devices, asked.steps, asked.seed, asked.tolerance)
+        if first:
+            print(f"automap-run: {what}: {first}", file=sys.stderr)
+            return 1
+        told = f", losses {' '.join(f'{loss:.6g}' for loss in losses)}" if losses else ""
+        print(f"{what}: {asked.steps} steps equal the unsplit module's, largest relative difference {worst:.2g}{told}")
+        return 0
+    generator = np.random.default_rng(asked.seed)
+    execution = Execution(manifest, manifest.plan, devices)
+    state = execution.init({manifest.input_name(one): check.draw(one, generator) for one in manifest.inputs if one["role"] != "batch"})
+    fed = [one for one in manifest.inputs if one["role"] == "batch"]
+    for step in range(1, asked.steps + 1):
+        batches = [{manifest.input_name(one): check.draw(one, generator) for one in fed} for _ in range(manifest.micro_batches)]
+        begun = time.perf_counter()
+        state, results = execution.step(state, batches)
+        for held in state.values():
+            for array in held.values():
+                array.block_until_ready()
+        took = 1e3 * (time.perf_counter() - begun)
+        loss = "" if manifest.loss_result is None else f", loss {float(np.asarray(results[manifest.loss_result])):.6g}"
+        print(f"step {step}: {took:.1f} ms{loss}")
+    return 0
+
+
+def main(argv=None):
+    asked = arguments(sys.argv[1:] if argv is None else argv)
+    try:
+        return run(asked)
+    except ProgramsError as error:
+        print(f"automap-run: error: {error}", file=sys.stderr)
+        return 3
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""A folder that `automap emit PLAN --model MODULE --to hlo -o DIR` wrote: its manifest, read and checked.
+
+Nothing here needs JAX.
+"""
+
+import json
+import os
+
+SCHEMA = "automap.programs/1"
+
+
+class ProgramsError(Exception):
+    """Says what is wrong with the folder, or with what it is asked for, and what to do."""
+
+
+class Program:
+    """One program of a group: what it reads and makes, by the names of the manifest's values."""
+
+    def __init__(self, record):
+        self.name, self.kind, self.group = record["name"], record["kind"], record["group"]
+        self.file, self.reads, self.makes = record["file"], record["reads"], record["makes"]
+        self.place = record["phase"] if self.kind == "update" else record["part"]
+
+
+class Section:
+    """The step cut one way: as the plan has it, or whole."""
+
+    def __init__(self, record, order, micro_batches):
+        self.groups, self.phases, self.order = record["groups"], record["phases"], order
+        self.micro_batches = micro_batches
+        self.programs = [Program(one) for one in record["programs"]]
+        self.values, self.results, self.holders = record["values"], record["results"], record["holders"]
+        self.by_part = {(p.kind, p.place): p for p in self.programs if p.kind != "update"}
+        self.updates = sorted((p for p in self.programs if p.kind == "update"), key=lambda p: (p.place, p.group))
+        self.readers = {}
+        for program in self.programs:
+            for name in program.reads:
+                self.readers.setdefault(name, []).append(program)
+
+    def program_of(self, item):
+        """What an element of a group's order runs. None: nothing; the gradients of the weights are made by the backward."""
+        kind, part, _ = item
+        return self.by_part.get(({"F": "forward", "B": "backward"}.get(kind), part))
+
+    def is_value(self, name):
+        return name in self.values
+
+    def combined(self, name):
+        """How micro-batches' values become one: "mean", "each", "none", or None where nobody reads them together."""
+        told = self.values[name].get("accumulated")
+        for result in self.results:
+            if result.get("value") == name and "combine" in result:
+                told = result["combine"] if told is None else told
+        return told
+
+
+class Manifest:
+    def __init__(self, folder):
+        self.folder = folder
+        path = os.path.join(folder, "manifest.json")
+        try:
+            with open(path, encoding="utf-8") as file:
+                record = json.load(file)
+        except OSError as error:
+            raise ProgramsError(f"{path}: {error.strerror}; give the folder that automap emit --to hlo wrote") from None
+        except ValueError as error:
+            raise ProgramsError(f"{path}: it is no JSON ({error}); write the folder again") from None
+        schema = record.get("schema") if isinstance(record, dict) else None
+        if schema != SCHEMA:
+            raise ProgramsError(f"{path}: its schema is {schema!r}, expected {SCHEMA!r}; write the folder again with this version")
+        try:
+            self.model, self.schedule = record["model"], record["schedule"]
+            self.micro_batches, self.samples = record["micro_batches"], record["samples"]
+            self.inputs, self.groups, self.loss_result = record["inputs"], record["groups"], record["loss_result"]
+            self.group_of_part, self.module = record["group_of_part"], record["module"]
+            self.plan = Section(record["plan"], [group["order"] for group in self.groups], self.micro_batches)
+            self.whole = Section(record["whole"], [[["B", 0, m] for m in range(self.micro_batches)]], self.micro_batches)
+        except (KeyError, TypeError) as error:
+            raise ProgramsError(f"{path}: {error} is missing, or is not what it should be; write the folder again") from None
+
+    def text(self, name):
+        path = os.path.join(self.folder, name)
+        try:
+            with open(path, encoding="utf-8") as file:
+                return file.read()
+        except OSError as error:
+            raise ProgramsError(f"{path}: {error.strerror}; the folder is not complete, write it again") from None
+
+    def input_name(self, one):
+        return "p" + str(one["parameter"])
+
+    def result_name(self, number):
+        for one in self.inputs:
+            if one.get("result") == number:
+                return one["name"]
+        return "the loss" if number == self.loss_result else f"result {number}"
+
+
+def walk(section, run, send):
+    """Runs the step's forwards and backwards, every group in its own order, an element as soon as what it reads is there.
+
+    run(program, micro_batch) executes; send(program, name, micro_batch, group) hands a value to another group. Raises
+    ProgramsError where the lists wait for each other.
+    """
+    there, at = set(), [0] * section.groups
+    todo = sum(len(order) for order in section.order)
+    while todo:
+        moved = False
+        for group, order in enumerate(section.order):
+            while at[group] < len(order):
+                program, m = section.program_of(order[at[group]]), order[at[group]][2]
+                if program is not None:
+                    waits = [name for name in program.reads if section.is_value(name) and (group, name, m) not in there]
+                    if waits:
+                        break
+                    run(program, m)
+                    for name in program.makes:
+                        there.add((group, name, m))
+                        for other in sorted({reader.group for reader in section.readers.get(name, []) if reader.kind != "update"} - {group}):
+                            send(program, name, m, other)
+                            there.add((other, name, m))
+                at[group] += 1
+                todo -= 1
+                moved = True
+        if not moved:
+            stuck = [f"group {g + 1} at {order[at[g]]}" for g, order in enumerate(section.order) if at[g] < len(order)]
+            raise ProgramsError("the groups wait for each other: " + ", ".join(stuck))

@@ -1,0 +1,228 @@
+"""automap emit --to hlo and automap run: the programs of every stage, their manifest, and with JAX their numbers. What
+needs JAX is skipped where no Python has it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+from pathlib import Path
+
+from programs import BIN, FIXTURES, NO_JAX, SOURCE, environment, python_with_jax, run
+
+sys.path.insert(0, str(SOURCE / "python"))
+from automap.programs import Manifest, ProgramsError, walk  # noqa: E402
+
+# A decoder whose table is also its head, so that two groups use it; clipped by the global norm, AdamW.
+TIED = '''
+import sys
+import jax
+import jax.numpy as jnp
+
+def loss(params, tokens):
+    x = params["table"][tokens]
+    for layer in params["layers"]:
+        q, k, v = (x @ layer[n] for n in "qkv")
+        scores = jnp.where(jnp.tril(jnp.ones((6, 6), bool)), q @ k.swapaxes(-1, -2) / 4, -1e9)
+        x = x + jax.nn.softmax(scores) @ v
+        x = x + jax.nn.gelu(x @ layer["up"] + layer["bias"]) @ layer["down"]
+    logits = x[:, :-1] @ params["table"].T
+    return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(logits), tokens[:, 1:, None], axis=-1))
+
+def train_step(params, opt_state, batch):
+    value, gradients = jax.value_and_grad(loss)(params, batch)
+    norm = jnp.sqrt(sum(jnp.sum(g * g) for g in jax.tree.leaves(gradients)))
+    gradients = jax.tree.map(lambda g: g * jnp.minimum(1, 1 / norm), gradients)
+    count = opt_state["count"] + 1
+    mu = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, opt_state["mu"], gradients)
+    nu = jax.tree.map(lambda v, g: 0.99 * v + 0.01 * g * g, opt_state["nu"], gradients)
+    new = jax.tree.map(lambda p, m, v: p - 1e-3 * (m / (jnp.sqrt(v) + 1e-8) + 0.01 * p), params, mu, nu)
+    return new, {"mu": mu, "nu": nu, "count": count}, value, norm
+
+def array(*shape):
+    return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+layer = {**{n: array(16, 16) for n in "qkv"}, "up": array(16, 32), "bias": array(32), "down": array(32, 16)}
+params = {"table": array(11, 16), "layers": [layer] * 3}
+state = {"mu": params, "nu": params, "count": jax.ShapeDtypeStruct((), jnp.int32)}
+lowered = jax.jit(train_step).lower(params, state, jax.ShapeDtypeStruct((2, 6), jnp.int32))
+print(lowered.as_text("hlo", debug_info=True))
+'''
+
+
+class Emitted(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = Path(tempfile.mkdtemp(prefix="automap_run_"))
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder)
+
+    def plan(self, name, module, *options, samples, count):
+        plan = self.folder / f"{name}.json"
+        result = run("automap-infer", module, "--cluster", "h100-1x8", "--batch", samples * count, "--micro-batch", samples,
+                     *options, "-o", plan)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return plan
+
+    def emit(self, name, module, *options, samples, count):
+        plan = self.plan(name, module, *options, samples=samples, count=count)
+        result = run("automap-emit", plan, "--model", module, "--to", "hlo", "-o", self.folder / name)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("automap run", result.stderr)
+        return self.folder / name
+
+    def automap_run(self, python, folder, *options):
+        # Enough optimization to run, and no more: compilation is most of the time.
+        flags = ("--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0 "
+                 "--xla_llvm_disable_expensive_passes=true")
+        return subprocess.run([python, "-B", str(BIN / "automap-run"), str(folder), *options], capture_output=True, text=True,
+                              timeout=300, env=environment(XLA_FLAGS=flags))
+
+
+class Programs(Emitted):
+    def test_manifest_says_what_the_plan_says(self):
+        folder = self.emit("tiny", FIXTURES / "tiny_mlp.hlo", "--stages", "2", "--schedule", "1f1b", samples=16, count=4)
+        manifest = Manifest(str(folder))
+        self.assertEqual((manifest.micro_batches, manifest.samples, manifest.plan.groups), (4, 16, 2))
+        self.assertEqual([item[:1] + item[2:] for item in manifest.groups[1]["order"]],
+                         [[kind, m] for m in range(4) for kind in "FB"])
+        self.assertEqual({one["role"] for one in manifest.inputs}, {"variable", "batch"})
+        for program in manifest.plan.programs + manifest.whole.programs:
+            self.assertIn("ENTRY", manifest.text(program.file))
+        # Every value that is sent is received, and the other way round.
+        record = json.loads((folder / "manifest.json").read_text())
+        sent = {(v["value"], p["group"], v["to"]) for p in record["plan"]["programs"] for v in p["sends"]}
+        received = {(v["value"], v["from"], p["group"]) for p in record["plan"]["programs"] for v in p["receives"]}
+        self.assertTrue(sent)
+        self.assertEqual(sent, received)
+
+    def test_groups_that_wait_for_what_they_receive_come_to_the_end(self):
+        """A thread for each group, which does its list in order and stops until what it reads has been sent."""
+        lit = FIXTURES / "lit_small.stripped.hlo.gz"
+        for name, options in (("gpipe", ("--stages", "3", "--schedule", "gpipe")), ("1f1b", ("--stages", "4", "--schedule", "1f1b")),
+                              ("zb", ("--stages", "2", "--schedule", "zb-h1")),
+                              ("interleaved", ("--stages", "4", "--schedule", "interleaved"))):
+            with self.subTest(name):
+                section = Manifest(str(self.emit("wait_" + name, lit, *options, samples=16, count=4))).plan
+                mail, came, ended = set(), threading.Condition(), []
+
+                def work(group):
+                    for item in section.order[group]:
+                        program = section.program_of(item)
+                        if program is None:
+                            continue
+                        needs = {(group, value, item[2]) for value in program.reads if section.is_value(value)}
+                        with came:
+                            if not came.wait_for(lambda: needs <= mail, timeout=60):
+                                return
+                            for value in program.makes:
+                                for reader in {group, *(r.group for r in section.readers.get(value, []))}:
+                                    mail.add((reader, value, item[2]))
+                            came.notify_all()
+                    ended.append(group)
+
+                threads = [threading.Thread(target=work, args=(g,)) for g in range(section.groups)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+                self.assertEqual(sorted(ended), list(range(section.groups)))
+                # What the runner walks does the same work.
+                ran = []
+                walk(section, lambda program, m: ran.append((program.name, m)), lambda *_: None)
+                self.assertEqual(len(ran), len(set(ran)))
+                self.assertEqual(len(ran), sum(section.program_of(i) is not None for order in section.order for i in order))
+                # And says so where the lists wait for each other.
+                section.order[0].reverse()
+                with self.assertRaisesRegex(ProgramsError, "wait for each other: group 1"):
+                    walk(section, lambda *_: None, lambda *_: None)
+
+    def test_what_cannot_be_cut_is_said(self):
+        tiny = FIXTURES / "tiny_mlp.hlo"
+        plan = self.plan("other", tiny, "--stages", "2", samples=32, count=2)
+        for options, error in (
+            (["--model", tiny, "-o", self.folder / "o"], "its micro-batches have 32 samples, the shapes of .* 16"),
+            (["--model", FIXTURES / "grouped_query.hlo.gz", "-o", self.folder / "o"], "made for another file"),
+            (["-o", self.folder / "o"], "needs the model that is cut"),
+            (["--model", tiny], "needs the model that is cut, and a folder"),
+            (["--model", tiny, "-o", self.folder / "o", "--json"], "has no --json"),
+        ):
+            result = run("automap-emit", plan, "--to", "hlo", *options)
+            self.assertIn(result.returncode, (2, 3))
+            self.assertRegex(result.stderr, error)
+            self.assertIn("hint:", result.stderr)
+            self.assertFalse((self.folder / "o").exists())
+        scan = FIXTURES / "transformer_scan.stripped.hlo.gz"
+        plan = self.plan("turns", scan, "--stages", "2", samples=4, count=2)
+        result = run("automap-emit", plan, "--to", "hlo", "--model", scan, "-o", self.folder / "o")
+        self.assertEqual(result.returncode, 3)
+        self.assertRegex(result.stderr, "turns of a loop over layers[^\n]*\n.*--whole-loops")
+
+    def test_bad_folders_are_said(self):
+        for name, text, error in (("none", None, "No such file"), ("text", "x", "no JSON"), ("list", "[]", "schema is None"),
+                                  ("empty", '{"schema": "automap.programs/1"}', "'model' is missing"),
+                                  ("new", '{"schema": "automap.programs/9"}', "expected 'automap.programs/1'")):
+            folder = self.folder / f"bad_{name}"
+            folder.mkdir()
+            if text is not None:
+                (folder / "manifest.json").write_text(text)
+            result = run("automap-run", folder)
+            self.assertEqual(result.returncode, 3, result.stderr)
+            self.assertRegex(result.stderr, f"^automap-run: error: .*{error}")
+
+
+class Numbers(Emitted):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.python = python_with_jax()
+        if cls.python is None:
+            raise unittest.SkipTest(NO_JAX)
+
+    def check(self, folder, *says):
+        result = self.automap_run(self.python, folder, "--check")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for text in ("3 steps equal the unsplit module's", *says):
+            self.assertIn(text, result.stdout)
+
+    def test_tied_table_clipping_and_schedules(self):
+        module = self.folder / "tied.hlo"
+        script = self.folder / "tied.py"
+        script.write_text(TIED)
+        made = subprocess.run([self.python, str(script)], capture_output=True, text=True, env=environment(JAX_PLATFORMS="cpu"))
+        self.assertEqual(made.returncode, 0, made.stderr)
+        module.write_text(made.stdout)
+        for name, options in (("1f1b", ("--stages", "3", "--schedule", "1f1b", "--recompute", "none")),
+                              ("interleaved", ("--stages", "4", "--schedule", "interleaved"))):
+            with self.subTest(name):
+                self.check(self.emit("tied_" + name, module, *options, samples=2, count=4))
+
+    def test_two_layers_on_two_groups_and_what_differs_is_named(self):
+        folder = self.emit("mlp", FIXTURES / "tiny_mlp.hlo", "--stages", "2", "--schedule", "zb-h1", samples=16, count=4)
+        self.check(folder, "2 groups, 4 micro-batches, zb-h1")
+        result = self.automap_run(self.python, folder, "--steps", "2")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout, r"step 1: .* ms, loss [\d.]+\nstep 2: ")
+        # Another rate in one group's update, and nothing else.
+        path = folder / "update.1.0.hlo.txt"
+        text = path.read_text()
+        self.assertIn("constant(0.1)", text)
+        path.write_text(text.replace("constant(0.1)", "constant(0.2)"))
+        result = self.automap_run(self.python, folder, "--check")
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertRegex(result.stderr, r"step 1: .*dense_2.* differs by [\d.e-]+ \(relative; at most 0.0001\) from the module's own step")
+        path.write_text("HloModule nothing")
+        result = self.automap_run(self.python, folder, "--check")
+        self.assertEqual(result.returncode, 3, result.stderr)
+        self.assertRegex(result.stderr, r"update.1.0.hlo.txt: XLA does not take it")
+
+
+del Emitted
+
+if __name__ == "__main__":
+    unittest.main()
