@@ -8,6 +8,7 @@
 #include "common/base/files.h"
 #include "common/base/text_table.h"
 #include "common/base/work.h"
+#include "common/pipeline/placed_work.h"
 #include "infer/utilization.h"
 #include "plan/planners/believable.h"
 #include "plan/planners/layers.h"
@@ -72,6 +73,11 @@ void describe_replicas(const pipeline::Profile& profile, PlanDocument* document)
 PlanDocument described(const Question& question, const pipeline::PlacedPlan& placed, const PlanInput& input,
                        const OwnDevice& own) {
   PlanDocument document = describe_plan(placed, question.profile());
+  if (placed.num_stages() > 1) {
+    const double bound = any_order_bound_ms(work_times(placed), document.micro_batches);
+    // A plan that does not fit is in no memory that orders could keep to.
+    if (bound <= document.simulated_step_ms) document.order_bound_ms = bound;
+  }
   document.cluster = question.cluster.name;
   for (const planners::PlanLimit& limit : planners::plan_limits(placed)) {
     document.limits.push_back({to_string(limit.kind), limit.stage, limit.ms, limit.share, limit.text});
@@ -266,7 +272,7 @@ void add_provenance(PlanDocument& document, const OptionTable& table, const Plan
   auto& provenance = document.provenance;
   provenance["version"] = version();
   provenance["git"] = git_revision();
-  provenance["model_form"] = input.form;
+  provenance["model_form"] = input.taken.empty() ? input.form : input.form + ": " + input.taken;
   provenance["model_sha256"] = input.profile.source_sha256.empty() ? input.sha256 : input.profile.source_sha256;
   provenance["input_sha256"] = input.sha256;
   provenance["cluster_sha256"] = sha256_hex(to_json_text(cluster));

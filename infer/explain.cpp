@@ -206,7 +206,8 @@ std::string ordered_text(const PlanDocument& d) {
     case pipeline::Schedule::kInterleaved:
       out = "forwards and backwards go in turn, as Megatron-LM interleaves them. ";
       break;
-    case pipeline::Schedule::kZbH1: out = "gradients of weights wait until there is time for them. "; break;
+    case pipeline::Schedule::kZbH1:
+    case pipeline::Schedule::kZbV: out = "gradients of weights wait until there is time for them. "; break;
     default: out = "every stage works through a list of its own, which the plan's file holds. "; break;
   }
   if (plan.chunks > 1) {
@@ -281,7 +282,8 @@ std::string explain_batch(const Asked& of) {
     out += "Each replica of " + stage_name(of, s) + " computes " + plural_amount(d.stages[s].samples, "sample") +
            " of a micro-batch at once.\n";
   }
-  if (of.options.model_batch > 0 && of.options.model_batch != d.micro_batch_samples && d.replicas == "whole") {
+  if (!of.options.made_here && of.options.model_batch > 0 && of.options.model_batch != d.micro_batch_samples &&
+      d.replicas == "whole") {
     out += "The module itself is of " + plural(std::llround(of.options.model_batch), "sample") +
            ": export it with a batch of " + format_amount(d.micro_batch_samples) + " to run this plan.\n";
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/architecture/read.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
 #include "common/graph/user_shardings.h"
@@ -76,7 +77,7 @@ void keep_widths(const std::vector<int>& widths, pipeline::Profile* profile) {
 }  // namespace
 
 PlanInput read_input(const InputOptions& options, const machine::Cluster& cluster) {
-  return read_input(options, cluster, read_file(options.path));
+  return read_input(options, cluster, architecture::read_model_file(options.path));
 }
 
 PlanInput read_input(const InputOptions& options, const machine::Cluster& cluster, std::string bytes) {
@@ -122,15 +123,18 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
                     ? "automap-search apply MODEL --plan " + source + " sets it on a model"
                     : "automap-inspect describes it");
   }
-  const auto read = std::make_shared<hlo::HloModule>();
-  hlo::HloModule& module = *read;
-  module.form = hlo::detect_hlo_form(bytes, source);
+  if (!architecture::is_description(bytes)) hlo::detect_hlo_form(bytes, source);
   if (!packed) input.sha256 = sha256_hex(bytes);
+  profile::ReadModule given = profile::read_module(std::move(bytes), source, options.step);
+  const auto read = std::make_shared<hlo::HloModule>(std::move(given.module));
+  hlo::HloModule& module = *read;
   module.sha256 = input.sha256;
-  module.graph = hlo::read_hlo_as(module.form, std::move(bytes), source);
-  profile::require_whole_model(module.graph, source, options.as_is);
-  input.form = std::string("HLO ") + hlo::to_string(module.form);
-  input.made_with = emit::framework_of(module.graph);
+  input.form = std::move(given.form);
+  input.taken = std::move(given.taken);
+  if (input.taken.empty()) {
+    profile::require_whole_model(module.graph, source, options.as_is);
+    input.made_with = emit::framework_of(module.graph);
+  }
   profile::ProfileRequest request;
   request.variables = options.variables;
   request.batch_inputs = options.batch_inputs;

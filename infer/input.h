@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/architecture/model.h"
 #include "common/hlo/hlo_reader.h"
 #include "common/machine/cluster.h"
 #include "common/machine/device.h"
@@ -19,6 +20,7 @@ struct PlanInput {
   pipeline::Profile profile;
   profile::ModelWork work;           // of the module as it is. HLO only
   std::string form;                  // "HLO text", "HDF5 profile", ... for people
+  std::string taken;                 // of a description: what it is and what was assumed; empty: no description
   std::string sha256;                // of the bytes as given; empty when not asked for
   std::vector<std::string> notices;  // what was assumed, one sentence each
   // Chains that are counted as kernels of libraries: "12 attentions (12 causal), ..."; empty: none. HLO only
@@ -45,6 +47,7 @@ struct InputOptions {
   bool keep_shardings_asked = true;        // as attention_asked
   bool as_is = false;                      // one device's part of a partitioned model is planned. HLO only
   bool whole_loops = false;                // loops over layers stay one position. HLO only
+  architecture::StepOptions step;          // of a description
   // Whether the hash of a profile's bytes is wanted (of a model's it is always there). A tenth of a one-shot plan.
   bool sha256 = true;
   bool keep_module = false;

@@ -184,6 +184,15 @@ std::string sentences_within(const std::string& text, int width) {
   return out;
 }
 
+// What a description was taken for, and the batch where nobody named it.
+std::string model_line(const Call& call, const ReportOptions& report, int width) {
+  std::string text = call.input.taken;
+  if (!report.batch_given) text += "; assumed: a batch of 256 samples (--batch)";
+  std::string label = "Model";
+  label.resize(kSummaryLabel, ' ');
+  return wrap_lines(label + text + "\n", width);
+}
+
 void print_document(Call& call, PlanDocument document, const pipeline::PlacedPlan& placed, double free_plan_ms = 0) {
   const InferOptions& options = call.options;
   if (const Software* software = find_software(options.software)) {
@@ -193,6 +202,7 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
   ReportOptions report;
   report.all_planners = options.all_planners;
   report.model_batch = call.input.profile.micro_batch_size;
+  report.made_here = !call.input.taken.empty();
   report.masked_attentions = call.input.work.masked_attentions;
   report.training = call.input.profile.forward_fraction < 1;
   report.expected_error = planners::expected_errors(call.input.profile, call.cluster).compute;
@@ -229,6 +239,7 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
         width);
     const auto others = static_cast<std::size_t>(std::count(to_type.begin(), to_type.end(), '\n'));
     const std::size_t lines = kSummaryLines * static_cast<std::size_t>(kSummaryWidth) / static_cast<std::size_t>(width);
+    if (!call.input.taken.empty()) print_labelled(model_line(call, report, width), kSummaryLabel);
     print_labelled(summary_text(document, report, width, lines - std::min(others, kSummaryLines / 2)), kSummaryLabel);
     print(options.details ? "\n" + report_text(document, placed.problem(), report)
                           : asked_tables_text(document, report));
@@ -282,6 +293,7 @@ int run_sweep(const Call& call) {
   question.request.stages = 0;  // each layout has its own
   apply_framework(question);
   if (limits_plans(*call.framework)) request.schedules = question.request.schedules;
+  if (question.beside.only) request.schedules = {*question.beside.only};
   request.limits.cancelled = StopToken::stop_requested;
   const planners::Sweep sweep = sweep_layouts(question, request);
   const SweepUse swept{sweep, call.input, call.cluster};

@@ -16,6 +16,7 @@
 #include "infer/pictures.h"
 #include "infer/software.h"
 #include "infer/vary.h"
+#include "profile/description_options.h"
 #include "profile/fused_chains.h"
 
 namespace automap::infer {
@@ -82,11 +83,13 @@ void add_examples(OptionTable& table) {
 void declare_input(OptionTable& table, InferOptions& o) {
   table.group("Input");
   table
-      .positional(&o.input.path, "INPUT",
-                  "the model: HLO (text, proto, JSON; gzipped or not) or a profile (HDF5, CSV, graph.txt); - reads "
-                  "standard input")
+      .positional(
+          &o.input.path, "INPUT",
+          "the model: HLO (text, proto, JSON; gzipped or not), a config.json, a published model's name (llama3-8b), "
+          "or a profile (HDF5, CSV, graph.txt); - reads standard input")
       .reads_file()
       .required();
+  profile::declare_description(table, &o.input.step);
   table
       .add_flag(&o.input.as_is, "as-is",
                 "plan an HLO input that XLA has partitioned already as what it is, one device's part")
@@ -209,7 +212,8 @@ void declare_plan(OptionTable& table, InferOptions& o) {
       .add(
           &o.schedule, "schedule",
           "in which order stages work: adaptive chooses how many micro-batches each starts early, within memory; 1f1b, "
-          "1f1b-overlap and gpipe fix it; eager, interleaved, zb-h1 and searched are other orders; auto takes the "
+          "1f1b-overlap and gpipe fix it; eager, interleaved, zb-h1, zb-v and searched are other orders; auto takes "
+          "the "
           "shortest of adaptive and those")
       .choices(schedule_choices());
   table.add_flag(&o.problem.allow_empty_stages, "allow-empty-stages", "allow stages without a trainable variable")
@@ -459,10 +463,12 @@ void ask_for_beside(const OptionTable& table, InferOptions* options) {
     };
     if (options->explore == "off") refuse("--explore off leaves out", "drop one of them");
     if (options->replicas == "fractional") refuse("--replicas fractional leaves out", "drop one of them");
-    if (options->sweep) refuse("--sweep does not do", "name one of " + pipeline::alternating_names());
+    if (options->sweep && schedule == Schedule::kSearched) {
+      refuse("--sweep does not do", "name another schedule: a layout says no lists");
+    }
     if (schedule == Schedule::kInterleaved && options->chunks == "1")
       refuse("--chunks 1 leaves out", "drop one of them");
-    if (schedule == Schedule::kZbH1 && options->zero_bubble == "off") {
+    if ((schedule == Schedule::kZbH1 || schedule == Schedule::kZbV) && options->zero_bubble == "off") {
       refuse("--zero-bubble off leaves out", "drop one of them");
     }
     if (options->objective == "value") refuse("--objective value cannot judge: it has no V", "drop one of them");
@@ -620,6 +626,7 @@ planners::SweepRequest make_sweep(const OptionTable& table, const InferOptions& 
   }
   const bool all = table.source_of("schedule") != "default" && o.schedule == "auto";
   sweep.schedules = all ? pipeline::alternating_schedules() : request.schedules;
+  sweep.ordered = all;
   sweep.limits.seconds = request.time_limit_s;
   return sweep;
 }
@@ -675,7 +682,7 @@ planners::BesidePlan make_beside(const InferOptions& o) {
   beside.split_backward = o.zero_bubble == "auto";
   const auto left_out = [&](Schedule ordered) {
     return (schedule && *schedule != ordered) || (ordered == Schedule::kInterleaved && asked == 1) ||
-           (ordered == Schedule::kZbH1 && !beside.split_backward);
+           ((ordered == Schedule::kZbH1 || ordered == Schedule::kZbV) && !beside.split_backward);
   };
   beside.schedules.erase(std::remove_if(beside.schedules.begin(), beside.schedules.end(), left_out),
                          beside.schedules.end());

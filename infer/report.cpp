@@ -358,7 +358,7 @@ std::string title_text(const PlanDocument& document, const ReportOptions& option
          usual_batch_text(document, options) + ", schedule " + to_string(document.plan.schedule) + "\n";
   if (!options.plans_for.empty()) out += "For " + options.plans_for + "\n";
   const bool whole = document.replicas == "whole";
-  if (whole && options.model_batch > 0 && options.model_batch != document.micro_batch_samples) {
+  if (whole && !options.made_here && options.model_batch > 0 && options.model_batch != document.micro_batch_samples) {
     out += "Micro-batch  " + plural(std::llround(document.micro_batch_samples), "sample") + "; the model has " +
            format_amount(options.model_batch) + ": export it with a batch of " +
            format_amount(document.micro_batch_samples) + " to run this plan\n";
@@ -453,6 +453,11 @@ std::string bounds_text(const PlanDocument& document) {
     out += "Lower bound  none was computed in the time\n";
   }
   out += other_bounds_text(document);
+  if (document.order_bound_ms > 0) {
+    out += "             " + format_ms(document.order_bound_ms) +
+           ": no order of these parts on these devices, in their memory, is simulated shorter; this one is at most " +
+           format_percent(document.simulated_step_ms / document.order_bound_ms - 1) + " longer\n";
+  }
   for (const PlanDocument::Relaxed& one : document.relaxed) {
     out += "Without      the rule that " + one.rule + ", a step of " + format_ms(one.simulated_ms) + " was found (" +
            change(one.simulated_ms, document.simulated_step_ms) + "; " + one.options + ")\n";
@@ -604,7 +609,7 @@ std::string corners_text(const std::vector<pipeline::PlanCorner>& corners, int w
 }  // namespace
 
 std::string usual_batch_text(const PlanDocument& document, const ReportOptions& options) {
-  if (options.batch_given || options.model_batch <= 0) return "";
+  if (options.batch_given || options.made_here || options.model_batch <= 0) return "";
   const double times = document.batch() / options.model_batch;
   if (times == 1) return " (no --batch: the model's own)";
   if (times != std::round(times)) return " (no --batch)";

@@ -12,6 +12,7 @@ struct ReportOptions {
   bool all_planners = false;           // a line for every planner instead of the runners-up
   int max_stages = 16;                 // what the lower bound speaks about
   double model_batch = 0;              // samples of the module's own batch; 0: unknown
+  bool made_here = false;              // the module is made of a description, and of any batch
   std::int64_t masked_attentions = 0;  // profile::ModelWork's
   bool details = false;                // all of it is printed
   bool training = true;                // else the model has no backward pass

@@ -300,7 +300,7 @@ std::vector<Entry> entries_of(const PlanDocument& document, const ReportOptions&
   add("Batch", batch_text(document, options), true, 2);
   if (const Entry stages = stages_entry(document); !stages.text.empty()) entries.push_back(stages);
   // Who trains in another framework does not run the module.
-  const bool runs_module = options.framework.empty() || options.framework == "jax";
+  const bool runs_module = !options.made_here && (options.framework.empty() || options.framework == "jax");
   add("Export",
       runs_module && document.micro_batch_samples != options.model_batch && options.model_batch > 0 &&
               document.replicas == "whole"

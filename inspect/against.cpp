@@ -23,9 +23,7 @@ using Align = TextTable::Align;
 pipeline::Profile read_any(std::string bytes, const std::string& source) {
   bytes = gunzip_if_gzip(std::move(bytes), source);
   if (io::detect_profile(bytes)) return io::read_profile(std::move(bytes), source, io::ProfileColumns::kForPlanning);
-  hlo::HloModule module;
-  module.form = hlo::detect_hlo_form(bytes, source);
-  module.graph = hlo::read_hlo_as(module.form, std::move(bytes), source);
+  const hlo::HloModule module = profile::read_module(std::move(bytes), source, {}).module;
   return profile::profile_module(module, source, profile::ProfileRequest{}).profile;
 }
 

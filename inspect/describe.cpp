@@ -8,11 +8,14 @@
 #include <utility>
 #include <vector>
 
+#include "common/architecture/read.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
 #include "common/base/join.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
+#include "common/hlo/hlo_reader.h"
+#include "common/hlo/hlo_writer.h"
 #include "common/hlo/json_cursor.h"
 #include "common/io/hdf5_checksum.h"
 #include "common/io/profile_file.h"
@@ -23,6 +26,7 @@
 #include "inspect/links.h"
 #include "models/partition_env.h"
 #include "models/policy.h"
+#include "profile/profile_hlo.h"
 
 namespace automap::inspect {
 namespace {
@@ -258,6 +262,11 @@ Description describe_bytes(std::string bytes, const std::string& source, const D
     begin("policy");
     return describe_policy(std::move(out), bytes, source);
   }
+  if (architecture::is_description(bytes)) {
+    begin("hlo");
+    profile::ReadModule read = profile::read_module(std::move(bytes), source, {});
+    return describe_hlo(std::move(out), hlo::HloForm::kText, hlo::write_hlo_text(read.module.graph), source, options);
+  }
   if (const auto form = io::detect_profile(bytes)) {
     begin("profile");
     return describe_profile(std::move(out), std::move(bytes), *form, source);
@@ -308,7 +317,7 @@ Description describe(const std::string& path, const DescribeOptions& options) {
       return describe_cluster(std::move(out), cluster, path, "");
     }
   }
-  return describe_bytes(read_file(path), input_name(path), options);
+  return describe_bytes(architecture::read_model_file(path), input_name(path), options);
 }
 
 }  // namespace automap::inspect

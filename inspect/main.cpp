@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/architecture/read.h"
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
@@ -19,6 +20,7 @@
 #include "inspect/describe.h"
 #include "inspect/graph_picture.h"
 #include "inspect/layer_graph.h"
+#include "profile/profile_hlo.h"
 
 namespace {
 
@@ -33,9 +35,8 @@ std::string draw_graph(std::string bytes, const std::string& source, const autom
   std::optional<pipeline::PlanDocument> plan;
   if (!plan_file.empty()) plan = pipeline::load_plan(plan_file);
   bytes = gunzip_if_gzip(std::move(bytes), source);
-  const hlo::HloForm form = hlo::detect_hlo_form(bytes, source);
-  const graph::Graph module = hlo::read_hlo_as(form, std::move(bytes), source);
-  return inspect::graph_picture(inspect::layer_graph(module), plan ? &*plan : nullptr, plan_file);
+  const hlo::HloModule module = profile::read_module(std::move(bytes), source, {}).module;
+  return inspect::graph_picture(inspect::layer_graph(module.graph), plan ? &*plan : nullptr, plan_file);
 }
 
 int inspect_main(int argc, char** argv) {
@@ -112,7 +113,7 @@ int inspect_main(int argc, char** argv) {
   } else if (!graph_file.empty()) {
     AtomicFile& picture = outputs.add(graph_file);
     const std::string source = input_name(input);
-    std::string bytes = read_file(input);
+    std::string bytes = architecture::read_model_file(input);
     description = inspect::describe_bytes(bytes, source, options);
     picture.write(draw_graph(std::move(bytes), source, description.document, plan_file));
     outputs.prepare();

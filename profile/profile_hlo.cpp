@@ -4,6 +4,7 @@
 #include <charconv>
 #include <vector>
 
+#include "common/architecture/read.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
 #include "common/base/join.h"
@@ -30,18 +31,44 @@ std::string model_name(const std::string& source, const std::string& fallback) {
   return name;
 }
 
-hlo::HloModule load_model(const std::string& path, const std::string& hint) {
+ReadModule read_module(std::string bytes, const std::string& source, const architecture::StepOptions& step) {
+  ReadModule out;
+  if (architecture::is_description(bytes)) {
+    architecture::BuiltStep built =
+        architecture::build_step(architecture::read_description(bytes, source), source, step);
+    out.module.graph = std::move(built.graph);
+    out.form = std::move(built.form);
+    out.taken = std::move(built.taken);
+    return out;
+  }
+  for (const auto& [name, given] :
+       {std::pair("model-samples", step.samples > 0), std::pair("sequence", step.sequence > 0),
+        std::pair("dtype", !step.dtype.empty()), std::pair("model-optimizer", !step.optimizer.empty()),
+        std::pair("remat", !step.remat.empty())}) {
+    if (!given) continue;
+    throw Error(ErrorKind::kUsage, std::string("--") + name + " is for a config.json or a published model; " + source +
+                                       " is a whole step already");
+  }
+  out.module.form = hlo::detect_hlo_form(bytes, source);
+  out.module.graph = hlo::read_hlo_as(out.module.form, std::move(bytes), source);
+  out.form = std::string("HLO ") + hlo::to_string(out.module.form);
+  return out;
+}
+
+hlo::HloModule load_model(const std::string& path, const std::string& hint, const architecture::StepOptions& step) {
   const std::string source = input_name(path);
-  std::string bytes = read_file(path);
-  hlo::HloModule module;
+  std::string bytes = architecture::read_model_file(path);
   const bool packed = is_gzip(bytes);
-  if (packed) module.sha256 = sha256_hex(bytes);
+  std::string sha256;
+  if (packed) sha256 = sha256_hex(bytes);
   bytes = gunzip_if_gzip(std::move(bytes), source);
   if (io::detect_profile(bytes)) throw Error(ErrorKind::kData, source + ": this is a profile already", hint);
-  module.form = hlo::detect_hlo_form(bytes, source);
-  if (!packed) module.sha256 = sha256_hex(bytes);
-  module.graph = hlo::read_hlo_as(module.form, std::move(bytes), source);
-  return module;
+  if (!architecture::is_description(bytes)) hlo::detect_hlo_form(bytes, source);
+  if (!packed) sha256 = sha256_hex(bytes);
+  ReadModule read = read_module(std::move(bytes), source, step);
+  if (read.described()) log_info(source + ": " + read.taken);
+  read.module.sha256 = std::move(sha256);
+  return std::move(read.module);
 }
 
 void require_whole_model(const graph::Graph& graph, const std::string& source, bool as_is) {
@@ -60,8 +87,9 @@ void require_whole_model(const graph::Graph& graph, const std::string& source, b
       "*.before_optimizations.txt of --xla_dump_to (docs/getting-hlo.md); --as-is takes this one part");
 }
 
-hlo::HloModule load_whole_model(const std::string& path, const std::string& hint, bool as_is) {
-  hlo::HloModule module = load_model(path, hint);
+hlo::HloModule load_whole_model(const std::string& path, const std::string& hint, bool as_is,
+                                const architecture::StepOptions& step) {
+  hlo::HloModule module = load_model(path, hint, step);
   require_whole_model(module.graph, input_name(path), as_is);
   return module;
 }

@@ -16,6 +16,7 @@
 #include "common/graph/variables.h"
 #include "common/machine/cluster.h"
 #include "common/machine/cluster_names.h"
+#include "profile/description_options.h"
 #include "profile/profile_hlo.h"
 
 namespace automap::search {
@@ -145,10 +146,13 @@ int search_main(int argc, char** argv) {
 void ModelOptions::declare(OptionTable* table) {
   table->group("Input");
   table
-      ->positional(&path, "MODEL",
-                   "HLO in any form (text, binary or JSON protobuf), gzipped or not; - reads standard input")
+      ->positional(
+          &path, "MODEL",
+          "HLO in any form (text, binary or JSON protobuf), gzipped or not, a config.json, or a published model's "
+          "name; - reads standard input")
       .reads_file()
       .required();
+  profile::declare_description(*table, &step);
   table->add_flag(&as_is, "as-is", "take a module that XLA has partitioned already as what it is, one device's part")
       .advanced();
   table->add(&variables, "variables", "the trained parameters, one per line or JSON")
@@ -234,8 +238,8 @@ LoadedModel load_sharding_model(const ModelOptions& options, int shards) {
     out.variables = std::make_unique<std::vector<graph::VariableRequest>>(graph::load_variable_list(options.variables));
     model.variables = out.variables.get();
   }
-  out.module = std::make_unique<hlo::HloModule>(
-      profile::load_whole_model(options.path, "automap-search needs the model itself, as HLO", options.as_is));
+  out.module = std::make_unique<hlo::HloModule>(profile::load_whole_model(
+      options.path, "automap-search needs the model itself, as HLO", options.as_is, options.step));
   out.name = profile::model_name(out.source, std::string(out.module->graph.name()));
   out.model = std::make_unique<sharding::ShardingModel>(sharding::ShardingModel::build(out.module->graph, model));
   return out;
@@ -247,8 +251,8 @@ LoadedStep load_training_step(const ModelOptions& options) {
   std::vector<graph::VariableRequest> variables;
   // Before the model, which may be large.
   if (!options.variables.empty()) variables = graph::load_variable_list(options.variables);
-  out.module = std::make_unique<hlo::HloModule>(
-      profile::load_whole_model(options.path, "automap-search needs the model itself, as HLO", options.as_is));
+  out.module = std::make_unique<hlo::HloModule>(profile::load_whole_model(
+      options.path, "automap-search needs the model itself, as HLO", options.as_is, options.step));
   out.name = profile::model_name(out.source, std::string(out.module->graph.name()));
   graph::TrainingStepOptions step_options;
   if (!options.variables.empty()) step_options.variables = &variables;

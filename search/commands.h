@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/architecture/model.h"
 #include "common/base/files.h"
 #include "common/base/options.h"
 #include "common/graph/training_step.h"
@@ -43,6 +44,7 @@ int placement_command(int argc, char** argv);
 struct ModelOptions {
   std::string path, variables;
   bool as_is = false;
+  architecture::StepOptions step;
   void declare(OptionTable* table);
 };
 

@@ -1,5 +1,6 @@
 #include "search/placement_input.h"
 
+#include "common/architecture/read.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
 #include "common/base/join.h"
@@ -91,7 +92,7 @@ void PlacementInputOptions::declare_machine(OptionTable* table) {
 PlacementInput PlacementInputOptions::read(const OptionTable& table) const {
   PlacementInput out;
   out.name = input_name(path);
-  std::string bytes = gunzip_if_gzip(read_file(path), out.name);
+  std::string bytes = gunzip_if_gzip(architecture::read_model_file(path), out.name);
   if (looks_like_workload(bytes)) {
     refuse(table, {"granularity", "variables", "cluster", "device", "transfer-gbytes-per-s"},
            out.name + " is a workload, which has its times and machine in it");
@@ -118,10 +119,9 @@ PlacementInput PlacementInputOptions::read(const OptionTable& table) const {
     out.provenance = {{"input_sha256", sha256_hex(bytes)}, {"cluster_sha256", sha256_hex(to_json_text(machines))}};
     out.made = layer_workload(io::read_profile(std::move(bytes), out.name, io::ProfileColumns::kForPlanning), machine);
   } else {
-    hlo::HloModule module;
-    module.form = hlo::detect_hlo_form(bytes, out.name);
-    module.sha256 = sha256_hex(bytes);
-    module.graph = hlo::read_hlo_as(module.form, std::move(bytes), out.name);
+    const std::string sha256 = sha256_hex(bytes);
+    hlo::HloModule module = profile::read_module(std::move(bytes), out.name, {}).module;
+    module.sha256 = sha256;
     profile::require_whole_model(module.graph, out.name, false);
     const machine::DeviceModel reference = profile::reference_device(device, machines);
     note_model(module, machines, reference, &out.provenance);

@@ -1,6 +1,7 @@
 #include "common/pipeline/coarse_profile.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <utility>
 
@@ -46,6 +47,15 @@ class PositionRuns {
     }
     return out;
   }
+  // Means of `values`, weighted.
+  std::vector<double> means(std::vector<double> values, const std::vector<double>& weights) const {
+    if (values.empty()) return {};
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] *= weights[i];
+    std::vector<double> out = sums(values);
+    const std::vector<double> all = sums(weights);
+    for (std::size_t run = 0; run < out.size(); ++run) out[run] = all[run] > 0 ? out[run] / all[run] : 0;
+    return out;
+  }
   std::vector<SharedWeight> shared(std::vector<SharedWeight> weights) const {
     for (SharedWeight& weight : weights) {
       weight.first = of_position_[static_cast<std::size_t>(weight.first) - 1] + 1;
@@ -74,6 +84,18 @@ class PositionRuns {
   std::vector<std::size_t> ends_;
   std::vector<std::int32_t> of_position_;
 };
+
+// Of each position's backward on the first device, at the micro-batch of the profile or the samples nearest to it.
+std::vector<double> backward_ms(const Profile& profile, const std::vector<DeviceTimes>& times) {
+  if (times.empty() || times.front().samples.empty()) return profile.c_ms;
+  const DeviceTimes& first = times.front();
+  std::size_t nearest = 0;
+  for (std::size_t i = 0; i < first.samples.size(); ++i) {
+    const auto far = [&](std::size_t k) { return std::abs(first.samples[k] - profile.micro_batch_size); };
+    if (far(i) < far(nearest)) nearest = i;
+  }
+  return first.backward_ms[nearest];
+}
 
 }  // namespace
 
@@ -124,6 +146,7 @@ Profile coarse_profile(const Profile& profile, const std::vector<int>& ends) {
     to->layer_entry_bytes = runs.sums(from.layer_entry_bytes);
     to->stage_entry_bytes = runs.firsts(from.stage_entry_bytes);
     to->times = runs.sums(from.times);
+    to->weight_share = runs.means(from.weight_share, backward_ms(profile, from.times));
     to->shared = runs.shared(from.shared);
   };
   coarsen(profile, &out);

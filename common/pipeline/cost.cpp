@@ -119,11 +119,7 @@ bool valid_structure(const Plan& plan, int num_instructions, int num_devices, in
   };
   if (plan.chunks < 1 || plan.cuts.size() + 1 != (plan.device_cuts.size() + 1) * at(plan.chunks)) return false;
   if (plan.placement == Placement::kV && plan.chunks != 2) return false;
-  const bool plain = plan.chunks == 1 && plan.placement == Placement::kRoundRobin && !plan.split_backward;
-  if (says_in_flight(plan.schedule) && !plain) return false;
-  const bool round_robin = plan.placement == Placement::kRoundRobin;
-  if (plan.schedule == Schedule::kInterleaved && !(round_robin && !plan.split_backward)) return false;
-  if (plan.schedule == Schedule::kZbH1 && !(round_robin && plan.chunks == 1 && plan.split_backward)) return false;
+  if (!shape_expected(plan).empty()) return false;
   if ((plan.schedule == Schedule::kSearched) != (plan.order != nullptr)) return false;
   const std::size_t stages = plan.device_cuts.size() + 1;
   int most = micro_batches;

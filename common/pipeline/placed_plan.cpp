@@ -58,10 +58,8 @@ std::string reason_of_stage(const PlacedPlan& placed, int number, double bytes) 
 std::string reason_of_schedule(const PlacedPlan& placed) {
   const Plan& plan = placed.plan;
   const int stages = placed.num_stages(), micro_batches = placed.problem().micro_batches();
-  if (plan.schedule == Schedule::kInterleaved && micro_batches % stages != 0) {
-    return "interleaved 1F1B wants a multiple of the " + std::to_string(stages) + " stages as micro-batches, not " +
-           std::to_string(micro_batches);
-  }
+  const std::string fault = micro_batches_fault(plan.schedule, stages, micro_batches);
+  if (!fault.empty()) return fault;
   if (plan.split_backward) {
     for (const PlacedStage& stage : placed.stages) {
       if (splits_backward(stage.problem->variant(stage.variant))) continue;

@@ -76,6 +76,7 @@ WorkOrder order_of(const PlacedPlan& placed, const WorkTimes& times) {
       return eager_order(times, plan.warmup.empty() ? most_in_flight(placed) : plan.warmup, micro_batches);
     case Schedule::kInterleaved: return interleaved_order(stages, plan.chunks, micro_batches);
     case Schedule::kZbH1: return zero_bubble_order(stages, micro_batches);
+    case Schedule::kZbV: return zb_v_order(stages, micro_batches);
     case Schedule::kSearched: AM_CHECK(plan.order != nullptr); return *plan.order;
     default: return alternating_order(in_flight_of(placed), micro_batches);
   }

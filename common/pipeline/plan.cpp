@@ -14,17 +14,19 @@ struct ScheduleRow {
   const char* name;
   // K_s with `behind` stages behind, before it is cut to M. Null: it does not alternate.
   int (*in_flight)(int behind, int micro_batches);
+  std::optional<ScheduleShape> shape = ScheduleShape{};
 };
 
-constexpr ScheduleRow kSchedules[] = {
+const ScheduleRow kSchedules[] = {
     {Schedule::k1f1b, "1f1b", [](int behind, int) { return behind + 1; }},
     {Schedule::k1f1bOverlap, "1f1b-overlap", [](int behind, int) { return 2 * behind + 1; }},
     {Schedule::kAdaptive, "adaptive", [](int, int micro_batches) { return micro_batches; }},
     {Schedule::kGpipe, "gpipe", [](int, int micro_batches) { return micro_batches; }},
     {Schedule::kEager, "eager", nullptr},
-    {Schedule::kInterleaved, "interleaved", nullptr},
-    {Schedule::kZbH1, "zb-h1", nullptr},
-    {Schedule::kSearched, "searched", nullptr},
+    {Schedule::kInterleaved, "interleaved", nullptr, ScheduleShape{0}},
+    {Schedule::kZbH1, "zb-h1", nullptr, ScheduleShape{1, Placement::kRoundRobin, true}},
+    {Schedule::kSearched, "searched", nullptr, std::nullopt},
+    {Schedule::kZbV, "zb-v", nullptr, ScheduleShape{2, Placement::kV, true}},
 };
 
 const ScheduleRow& row_of(Schedule schedule) {
@@ -64,6 +66,34 @@ bool is_alternating(Schedule schedule) {
 
 bool says_in_flight(Schedule schedule) {
   return is_alternating(schedule) || schedule == Schedule::kEager;
+}
+
+std::optional<ScheduleShape> shape_of(Schedule schedule) {
+  return row_of(schedule).shape;
+}
+
+std::string shape_expected(const Plan& plan) {
+  const std::optional<ScheduleShape> shape = shape_of(plan.schedule);
+  if (!shape || ((shape->chunks == 0 || shape->chunks == plan.chunks) && shape->placement == plan.placement &&
+                 shape->split_backward == plan.split_backward)) {
+    return "";
+  }
+  const std::string parts = shape->chunks == 0   ? "parts"
+                            : shape->chunks == 1 ? "one part for each group"
+                                                 : std::to_string(shape->chunks) + " parts for each group";
+  return parts + (shape->placement == Placement::kV ? " as a V" : ", round robin") + ", and a backward in " +
+         (shape->split_backward ? "two passes" : "one pass");
+}
+
+std::string micro_batches_fault(Schedule schedule, int stages, int micro_batches) {
+  const std::string found = ", not " + std::to_string(micro_batches);
+  if (schedule == Schedule::kInterleaved && micro_batches % stages != 0) {
+    return "interleaved 1F1B wants a multiple of the " + std::to_string(stages) + " stages as micro-batches" + found;
+  }
+  if (schedule == Schedule::kZbV && micro_batches < 2 * stages) {
+    return "ZB-V wants at least " + std::to_string(2 * stages) + " micro-batches, twice as many as stages" + found;
+  }
+  return "";
 }
 
 namespace {

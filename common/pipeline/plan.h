@@ -19,7 +19,7 @@ namespace automap::pipeline {
 //   kAdaptive: chosen for the plan, M >= K_1 >= ... >= K_S >= 1, limited by memory alone
 // Ordered: any other lists of work (work_order.h), which are simulated alone.
 //   kEager: a backward whenever one can begin, else a forward while fewer than K_s are in flight
-//   kInterleaved, kZbH1: of even groups, after Megatron-LM and zero bubble   kSearched: the plan's own lists
+//   kInterleaved, kZbH1, kZbV: of even groups, after Megatron-LM and zero bubble   kSearched: the plan's own lists
 enum class Schedule : std::uint8_t {
   k1f1b = 0,
   k1f1bOverlap = 1,
@@ -28,7 +28,8 @@ enum class Schedule : std::uint8_t {
   kEager = 4,
   kInterleaved = 5,
   kZbH1 = 6,
-  kSearched = 7
+  kSearched = 7,
+  kZbV = 8
 };
 
 const char* to_string(Schedule schedule);  // "1f1b", "1f1b-overlap", "adaptive", "gpipe", "eager", ...
@@ -38,6 +39,22 @@ std::vector<Schedule> alternating_schedules();
 bool is_alternating(Schedule schedule);
 // Whether a plan of it says K_s of every stage and nothing else of its order: alternating ones and kEager.
 bool says_in_flight(Schedule schedule);
+
+// Where the parts of a schedule's plans lie, and whether their backward is two passes.
+struct ScheduleShape {
+  int chunks = 1;  // parts for each group; 0: as many as the plan says
+  Placement placement = Placement::kRoundRobin;
+  bool split_backward = false;
+};
+// Of kSearched, whose plans say it themselves, none.
+std::optional<ScheduleShape> shape_of(Schedule schedule);
+// What of it the plan breaks: "one part for each group, round robin, and a backward in two passes" is expected; empty:
+// nothing.
+struct Plan;
+std::string shape_expected(const Plan& plan);
+// Why the schedule has no lists for so many micro-batches: "interleaved 1F1B wants a multiple of the 4 stages as
+// micro-batches, not 6"; empty: it has.
+std::string micro_batches_fault(Schedule schedule, int stages, int micro_batches);
 std::string schedule_names();     // "1f1b, 1f1b-overlap, ...", for messages
 std::string alternating_names();  // those of alternating_schedules()
 

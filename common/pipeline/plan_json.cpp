@@ -386,11 +386,9 @@ PlannerTable read_planner_table(const PlanObject& table, int most_stages) {
 
 Json bounds_json(const PlanDocument& document) {
   const auto known = [](double ms) { return ms > 0 ? Json(ms) : Json(); };
-  Json bounds = {{"value", known(document.lower_bound_ms)},
-                 {"simulated", known(document.simulated_bound_ms)},
-                 {"all_devices", document.bound_all_devices},
-                 {"devices", document.bound_devices},
-                 {"devices_in_part", document.bound_devices_in_part}};
+  Json bounds = {{"value", known(document.lower_bound_ms)},     {"simulated", known(document.simulated_bound_ms)},
+                 {"any_order", known(document.order_bound_ms)}, {"all_devices", document.bound_all_devices},
+                 {"devices", document.bound_devices},           {"devices_in_part", document.bound_devices_in_part}};
   if (!document.bound_within.empty()) bounds["within"] = document.bound_within;
   const PlanDocument::BoundPremises& premises = document.premises;
   if (!premises.schedules.empty()) {
@@ -886,14 +884,8 @@ std::vector<int> read_schedule_of(const PlanObject& schedule, Plan* plan) {
     schedule.wrong("chunks", schedule.at("chunks"), "2, the parts of a group where they lie as a V");
   }
   plan->split_backward = schedule.has("split_backward") && schedule.flag("split_backward");
-  const bool zb = plan->schedule == Schedule::kZbH1;
-  const bool round_robin = plan->placement == Placement::kRoundRobin;
-  if (zb && (plan->chunks != 1 || !plan->split_backward || !round_robin)) {
-    schedule.fail("zb-h1: expected one part for each group, round robin, and a backward in two passes");
-  }
-  if (plan->schedule == Schedule::kInterleaved && (plan->split_backward || !round_robin)) {
-    schedule.fail("interleaved: expected parts that lie round robin, and a backward in one pass");
-  }
+  const std::string expected = shape_expected(*plan);
+  if (!expected.empty()) schedule.fail(std::string(to_string(plan->schedule)) + ": expected " + expected);
   if (plan->schedule != Schedule::kSearched && schedule.has("order")) {
     schedule.fail("order: the schedule " + std::string(to_string(plan->schedule)) + " has lists of its own");
   }

@@ -205,6 +205,9 @@ struct PlanDocument {
   double lower_bound_ms = 0;    // 0: none was computed (null in the file, gap too)
   std::string lower_bound_method;
   double simulated_bound_ms = 0;  // no plan's simulated step is shorter, whatever its warm-up; 0: not known
+  // No order of the plan's own parts on its groups, in their memory, takes less (any_order_bound_ms); 0: one stage.
+  // Written, not read.
+  double order_bound_ms = 0;
   // Numbers of devices whose plans the bounds are about (describe_plan: its own), and those of which only some splits
   // of the batch were looked at, which the bounds hold for.
   std::vector<int> bound_devices, bound_devices_in_part;

@@ -155,6 +155,53 @@ WorkOrder zero_bubble_order(int groups, int micro_batches) {
   return all;
 }
 
+WorkOrder zb_v_order(int groups, int micro_batches) {
+  AM_CHECK(micro_batches >= 2 * groups);
+  WorkOrder all(at(groups));
+  for (int g = 0; g < groups; ++g) {
+    GroupOrder& order = all[at(g)];
+    order.reserve(at(6 * micro_batches));
+    const int part[] = {g, 2 * groups - 1 - g};
+    int next[2][3] = {};  // of the group's first and second part the next micro-batch of each kind
+    const auto add = [&](int of, WorkKind kind) {
+      order.push_back({kind, part[of], next[of][static_cast<int>(kind)]++});
+    };
+    const auto whole_backward = [&](int of) {
+      add(of, WorkKind::kBackward);
+      add(of, WorkKind::kWeights);
+    };
+    const auto left = [&](int of, WorkKind kind) { return next[of][static_cast<int>(kind)] < micro_batches; };
+    for (int i = 0; i < 2 * (groups - g) - 1; ++i) add(0, WorkKind::kForward);
+    for (int i = 0; i < g; ++i) {
+      add(1, WorkKind::kForward);
+      add(0, WorkKind::kForward);
+    }
+    for (int i = 0; i < groups - g; ++i) {
+      add(1, WorkKind::kForward);
+      whole_backward(1);
+    }
+    while (left(1, WorkKind::kForward)) {
+      if (left(0, WorkKind::kForward)) add(0, WorkKind::kForward);
+      whole_backward(0);
+      add(1, WorkKind::kForward);
+      whole_backward(1);
+    }
+    // Backwards first, then the gradients of weights that are left.
+    for (int i = 0; i < g; ++i) {
+      add(0, WorkKind::kBackward);
+      add(1, WorkKind::kBackward);
+    }
+    while (left(0, WorkKind::kBackward)) {
+      add(0, WorkKind::kBackward);
+      add(0, WorkKind::kWeights);
+    }
+    for (const int of : {1, 0}) {
+      while (left(of, WorkKind::kWeights)) add(of, WorkKind::kWeights);
+    }
+  }
+  return all;
+}
+
 WorkOrder interleaved_order(int groups, int chunks, int micro_batches) {
   AM_CHECK(chunks == 1 || micro_batches % groups == 0);
   const int all_work = micro_batches * chunks;

@@ -51,6 +51,12 @@ WorkOrder interleaved_order(int groups, int chunks, int micro_batches);
 // backward the weights that are left. Filling and draining takes (S - 1) (F + B - W) instead of (S - 1) (F + B + W).
 WorkOrder zero_bubble_order(int groups, int micro_batches);
 
+// ZB-V (Qi et al. 2024, section 6), of two parts for each group that lie as a V and a backward in two passes: forwards
+// of the first part, as many as 2 (S - g) - 1, then first and second part in turns, so that the last group, which has
+// the model's middle, and the first, which has its end, begin their backwards early. Where F, B and W take as long and
+// messages nothing, no group waits but for its first forward, in the memory of 1F1B. Needs M of at least 2 S.
+WorkOrder zb_v_order(int groups, int micro_batches);
+
 // Why the lists are no step of so many micro-batches: work that is missing, that stands twice or on another group, a
 // backward in front of its forward, or lists that wait for each other. Names the first such element ("group 2: B3.1
 // stands in front of F3.1"); empty: they can run.

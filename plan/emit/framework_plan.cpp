@@ -97,6 +97,18 @@ Inexpressible take_layers(const pipeline::LayerSplit& layers, FrameworkPlan* pla
           "give the model, too (--model), or plan it again"};
 }
 
+// Of schedules that no framework has by name.
+pipeline::WorkOrder order_of(const PlanDocument& document) {
+  const pipeline::Plan& plan = document.plan;
+  if (plan.schedule == pipeline::Schedule::kZbH1) {
+    return pipeline::zero_bubble_order(plan.num_stages(), document.micro_batches);
+  }
+  if (plan.schedule == pipeline::Schedule::kZbV) {
+    return pipeline::zb_v_order(plan.num_stages(), document.micro_batches);
+  }
+  return plan.order ? *plan.order : pipeline::WorkOrder();
+}
+
 // Of a layer of the stack, its place; -1: it belongs to none.
 int place_in_stack(const std::string& layer, const std::string& stack) {
   const auto number = planners::layer_number(layer);
@@ -144,6 +156,8 @@ Inexpressible framework_plan(const planners::Framework& framework, const PlanDoc
   plan.overlap = document.gradient_sync == "overlap";
   plan.schedule = document.plan.schedule;
   plan.chunks = document.plan.chunks;
+  plan.stage_of_part = pipeline::group_of_parts(document.plan.placement, plan.stages, plan.chunks);
+  plan.order = order_of(document);
   plan.micro_batches = document.micro_batches;
   if (document.micro_batch_samples == 0) {
     return {"a plan whose file does not say the samples of a micro-batch", "plan it again"};
@@ -184,6 +198,7 @@ Inexpressible framework_plan(const planners::Framework& framework, const PlanDoc
   plan.width = corner.width;
   plan.replicas = corner.devices / (corner.stages * corner.width);
   plan.chunks = static_cast<int>(corner.chunk_cuts.size() + 1) / corner.stages;
+  plan.stage_of_part = pipeline::group_of_parts(pipeline::Placement::kRoundRobin, plan.stages, plan.chunks);
   if (plan.chunks > 1 && !has_schedule(framework, pipeline::Schedule::kInterleaved)) return {"interleaved 1F1B", plans};
   const int zero = value("zero").empty() ? 0 : value("zero")[0] - '0';
   const std::vector<int>& levels = zero_levels(framework, plan.stages, plan.width);
@@ -199,11 +214,9 @@ Inexpressible framework_plan(const planners::Framework& framework, const PlanDoc
   plan.micro_batches = corner.micro_batches;
   Inexpressible why = take_samples(document, corner.micro_batch_samples, &plan);
   if (!why.what.empty()) return why;
-  if (plan.chunks > 1 && plan.micro_batches % plan.stages != 0) {
-    return {"interleaved 1F1B of " + std::to_string(plan.micro_batches) + " micro-batches in " +
-                std::to_string(plan.stages) + " stages, of which it wants a multiple",
-            "ask for other --micro-batches"};
-  }
+  const auto of_chunks = plan.chunks > 1 ? pipeline::Schedule::kInterleaved : plan.schedule;
+  const std::string batches = pipeline::micro_batches_fault(of_chunks, plan.stages, plan.micro_batches);
+  if (!batches.empty()) return {"its micro-batches: " + batches, "ask for other --micro-batches"};
   if (plan.chunks == 1 &&
       std::find(framework.schedules.begin(), framework.schedules.end(), plan.schedule) == framework.schedules.end()) {
     return {std::string("the schedule ") + to_string(plan.schedule), plans};

@@ -31,7 +31,8 @@ struct FrameworkPlan {
   const planners::Framework* framework = nullptr;
   std::string model;
   int stages = 1, replicas = 1, width = 1;
-  int chunks = 1;  // parts of the model on each stage's devices: part p, from 0, is on stage p mod stages
+  int chunks = 1;                  // parts of the model on each stage's devices
+  std::vector<int> stage_of_part;  // [S chunks], from 0
   int devices() const { return stages * replicas * width; }
   int zero = 0;                 // of replicas beyond one
   std::vector<bool> recompute;  // [S]
@@ -39,6 +40,8 @@ struct FrameworkPlan {
   bool sequence_parallel = false;  // what lies between split products of a replica is split, too
   bool overlap = false;            // gradients are summed beside the last backward
   pipeline::Schedule schedule = pipeline::Schedule::k1f1b;
+  // What each stage's devices do in order; empty: what the framework's own schedule of this name does.
+  pipeline::WorkOrder order;
   int micro_batches = 1;
   std::int64_t samples = 1;  // of one micro-batch in one replica
   std::int64_t batch() const { return samples * replicas * micro_batches; }

@@ -638,6 +638,10 @@ ReadWords read_torch(std::string_view text) {
   layout.schedule = "1f1b";
   if (layout.pp > 1) {
     const std::string schedule = words.text("SCHEDULE", "Schedule1F1B");
+    if (words.text("ORDER", "[]") != "[]") {
+      refuse_words("ORDER has lists of work, which a layout does not say",
+                   "give the plan that the script was made of: --plan FILE");
+    }
     const bool interleaved = schedule == "ScheduleInterleaved1F1B";
     if (schedule != "Schedule1F1B" && schedule != "ScheduleGPipe" && !interleaved) {
       refuse_words("SCHEDULE is " + printable(schedule) +

@@ -1,4 +1,7 @@
-// A script for torch.distributed (PyTorch 2.6 and later): device mesh, stages, schedule, replicas, recomputation.
+// A script for torch.distributed (PyTorch 2.6 and later): device mesh, stages, schedule or lists of work, replicas,
+// recomputation.
+#include <algorithm>
+
 #include "common/base/json_text.h"
 #include "plan/emit/to_type.h"
 
@@ -6,12 +9,16 @@ namespace automap::emit {
 namespace {
 
 const char* const kHead = R"(import contextlib
+import pathlib
+import tempfile
 
 import torch
+import torch.distributed as dist
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B, SplitPoint, pipeline
+from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 from torch.nn.parallel import DistributedDataParallel
 )";
 
@@ -36,6 +43,11 @@ def replicate(module, part, devices):
     """The module on all replicas, as ZERO says; its layers are sharded one by one."""
     if REPLICAS == 1:
         return module
+    if ZERO < 2 and SPLIT_BACKWARD:  # whose gradients DistributedDataParallel does not see: sum_gradients does it
+        group = devices["replica"].get_group()
+        for parameter in module.parameters():
+            dist.broadcast(parameter.data, dist.get_global_rank(group, 0), group)
+        return module
     if ZERO < 2:
         wrapped = DistributedDataParallel(module, process_group=devices["replica"].get_group())
         if STAGES > 1:
@@ -47,9 +59,35 @@ def replicate(module, part, devices):
     return module
 
 
-def recompute(module, part):
+def sum_gradients(modules, devices):
+    """Means over the replicas, behind the last pass, where nothing else sums them."""
+    if REPLICAS == 1 or ZERO >= 2 or not SPLIT_BACKWARD:
+        return
+    for module in modules:
+        for parameter in module.parameters():
+            if parameter.grad is not None:
+                dist.all_reduce(parameter.grad, group=devices["replica"].get_group())
+                parameter.grad /= REPLICAS
+
+
+def scheduled(parts, loss):
+    """What runs the parts of this rank: a schedule of torch, or the lists of ORDER."""
+    if not ORDER:
+        return SCHEDULE(parts if len(parts) > 1 else parts[0], n_microbatches=MICRO_BATCHES, loss_fn=loss)
+    schedule = SCHEDULE(parts, n_microbatches=MICRO_BATCHES, loss_fn=loss)
+    stage_of = {part: stage for stage, own in enumerate(PARTS) for part in own}
+    for one in (schedule, *parts):  # PyTorch 2.6 and 2.7 do not see it in the lists
+        one.stage_index_to_group_rank = stage_of
+    with tempfile.TemporaryDirectory() as folder:
+        rows = pathlib.Path(folder, "order.csv")
+        rows.write_text("".join(row.replace(" ", ",") + "\n" for row in ORDER))
+        schedule._load_csv(str(rows))
+    return schedule
+
+
+def recompute(module, stage, part):
     """Its layers keep what enters them, and run again in the backward."""
-    if not RECOMPUTE[part % STAGES]:
+    if not RECOMPUTE[stage]:
         return
     for name in layers(module, part):
         parent, _, last = name.rpartition(".")
@@ -69,31 +107,32 @@ class Step:
     in one replica (SAMPLES samples), loss(output, target) the mean over them."""
 
     def __init__(self, model, example, loss, devices, device, **optimizer_options):
-        self.loss, self.device = loss, device
+        self.loss, self.device, self.devices = loss, device, devices
         self.stage = devices["stage"].get_local_rank() if STAGES > 1 else 0
         if STAGES == 1:
-            recompute(model, 0)
+            recompute(model, 0, 0)
             self.modules = [replicate(model.to(device), 0, devices)]
         else:
             pipe = pipeline(model, mb_args=example, split_spec={name: SplitPoint.BEGINNING for name in SPLIT_BEFORE})
-            numbers = range(self.stage, len(MODULES), STAGES)  # one for each chunk
+            numbers = PARTS[self.stage]
             parts = [pipe.build_stage(number, device, devices["stage"].get_group()) for number in numbers]
             for number, part in zip(numbers, parts):
-                recompute(part.submod, number)
+                recompute(part.submod, self.stage, number)
                 part.submod = replicate(part.submod.to(device), number, devices)
             self.modules = [part.submod for part in parts]
-            self.schedule = SCHEDULE(parts if len(parts) > 1 else parts[0], n_microbatches=MICRO_BATCHES, loss_fn=loss)
+            self.schedule = scheduled(parts, loss)
         self.optimizer = optimizer(self.modules, **optimizer_options)
 
     def __call__(self, inputs, targets):
         """inputs, targets: of this replica, SAMPLES * MICRO_BATCHES samples. The losses of the micro-batches, where
-        they are known: on the last stage."""
+        they are known: where the last part is."""
         self.optimizer.zero_grad()
         losses = []
         if STAGES > 1:
-            first, last = self.stage == 0, self.stage == STAGES - 1
+            first, last = 0 in PARTS[self.stage], len(MODULES) - 1 in PARTS[self.stage]
             self.schedule.step(*((inputs.to(self.device),) if first else ()),
                                **({"target": targets.to(self.device), "losses": losses} if last else {}))
+            sum_gradients(self.modules, self.devices)
         else:
             parts = zip(inputs.to(self.device).split(SAMPLES), targets.to(self.device).split(SAMPLES))
             module = self.modules[0]
@@ -112,6 +151,31 @@ std::string python_bools(const std::vector<bool>& values) {
   std::string text;
   for (const bool value : values) text += std::string(text.empty() ? "" : ", ") + (value ? "True" : "False");
   return "[" + text + "]";
+}
+
+// A word for each pass as torch has it: 2F0 is the forward of part 2 with micro-batch 0. A backward in two passes is I,
+// what the part in front waits for, and W.
+std::string torch_order(const pipeline::GroupOrder& order, bool split_backward) {
+  const char letters[] = {'F', split_backward ? 'I' : 'B', 'W'};
+  std::string text;
+  for (const pipeline::WorkItem& item : order) {
+    text += (text.empty() ? "" : " ") + std::to_string(item.part) + letters[static_cast<int>(item.kind)] +
+            std::to_string(item.micro_batch);
+  }
+  return text;
+}
+
+bool has_weights_pass(const pipeline::WorkOrder& order) {
+  return std::any_of(order.begin(), order.end(), [](const pipeline::GroupOrder& one) {
+    return std::any_of(one.begin(), one.end(),
+                       [](const pipeline::WorkItem& item) { return item.kind == pipeline::WorkKind::kWeights; });
+  });
+}
+
+const char* schedule_class(const FrameworkPlan& plan) {
+  if (!plan.order.empty()) return "_PipelineScheduleRuntime";
+  if (plan.chunks > 1) return "ScheduleInterleaved1F1B";
+  return plan.schedule == pipeline::Schedule::kGpipe ? "ScheduleGPipe" : "Schedule1F1B";
 }
 
 }  // namespace
@@ -135,13 +199,23 @@ Emitted emit_torch(const FrameworkPlan& plan, const std::string& layers) {
   text += number("STAGES", plan.stages) + number("REPLICAS", plan.replicas) + number("WIDTH", plan.width) +
           number("MICRO_BATCHES", plan.micro_batches) + "SAMPLES = " + std::to_string(plan.samples) +
           "  # of one micro-batch in one replica\n" + number("ZERO", plan.zero) +
-          "RECOMPUTE = " + python_bools(plan.recompute) + "\nSCHEDULE = " +
-          (plan.chunks > 1                               ? "ScheduleInterleaved1F1B"
-           : plan.schedule == pipeline::Schedule::kGpipe ? "ScheduleGPipe"
-                                                         : "Schedule1F1B") +
-          "\n";
+          "RECOMPUTE = " + python_bools(plan.recompute) + "\nSCHEDULE = " + schedule_class(plan) + "\n";
+  const bool split_backward = has_weights_pass(plan.order);
   text +=
-      "# The modules of each part of the model, part p on stage p mod STAGES, and those that begin one.\nMODULES = [\n";
+      "# What each stage does in order: PART F MICRO-BATCH, a backward B, or I for what the part in front waits for "
+      "and "
+      "W for\n# the gradients of the weights; empty: what SCHEDULE does.\nORDER = [";
+  for (const pipeline::GroupOrder& order : plan.order) text += "\n    \"" + torch_order(order, split_backward) + "\",";
+  text += (plan.order.empty() ? "]\n" : "\n]\n");
+  text += std::string("SPLIT_BACKWARD = ") + (split_backward ? "True" : "False") + "\n";
+  std::vector<std::string> of_stages(static_cast<std::size_t>(plan.stages));
+  for (std::size_t part = 0; part < plan.stage_of_part.size(); ++part) {
+    std::string& own = of_stages[static_cast<std::size_t>(plan.stage_of_part[part])];
+    own += (own.empty() ? "" : ", ") + std::to_string(part);
+  }
+  text += "# The parts of the model of each stage; the modules of each part; and those that begin one.\nPARTS = [";
+  for (const std::string& own : of_stages) text += (&own == &of_stages.front() ? "[" : ", [") + own + "]";
+  text += "]\nMODULES = [\n";
   std::string before;
   for (std::size_t s = 0; s < paths.stages.size(); ++s) {
     std::string names;

@@ -64,7 +64,7 @@ std::string even_layout(const Candidate& one) {
   }
   return "dp=" + std::to_string(replicas) + ",pp=" + std::to_string(stages) +
          (first.width() > 1 ? ",tp=" + std::to_string(first.width()) : "") + ",schedule=" + to_string(plan.schedule) +
-         (plan.chunks > 1 ? ",chunks=" + std::to_string(plan.chunks) : "") +
+         (pipeline::shape_of(plan.schedule)->chunks == 0 ? ",chunks=" + std::to_string(plan.chunks) : "") +
          (variant.zero > 0 ? ",zero=" + std::to_string(variant.zero) : "") +
          (variant.recompute ? ",recompute=layer" : "");
 }

@@ -138,21 +138,22 @@ std::optional<EvenChoice> best_even(const Question& question, int width, const E
     }
     std::optional<EvenChoice> found;
     const int most = std::min(request.max_stages, problem->num_devices());
-    const bool splits = shape.schedule == pipeline::Schedule::kZbH1;
+    const pipeline::ScheduleShape parts = *pipeline::shape_of(shape.schedule);
     for (int groups = std::max(shape.least_groups, request.stages);
          groups <= (request.stages > 0 ? request.stages : most); ++groups) {
       if (problem->num_devices() % groups != 0) continue;
       if (step.lone_replicas && groups != problem->num_devices()) continue;
-      if (shape.schedule == pipeline::Schedule::kInterleaved && size.micro_batches % groups != 0) continue;
+      if (!pipeline::micro_batches_fault(shape.schedule, groups, size.micro_batches).empty()) continue;
       const DeviceGroup& first = problem->group(0, problem->num_devices() / groups);
       if (!first.valid) continue;
       for (const int chunks : shape.chunks) {
         for (const int variant : problem->useful_variants(first)) {
-          if (splits && !splits_backward(problem->variant(variant))) continue;
+          if (parts.split_backward && !splits_backward(problem->variant(variant))) continue;
           Plan plan;
           plan.schedule = shape.schedule;
           plan.chunks = chunks;
-          plan.split_backward = splits;
+          plan.placement = parts.placement;
+          plan.split_backward = parts.split_backward;
           plan.variants.assign(at(groups), static_cast<std::uint8_t>(variant));
           EvenSearch search(*problem, plan);
           const double hopeless =

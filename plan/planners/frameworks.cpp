@@ -75,9 +75,10 @@ std::vector<Framework> make_rows() {
        "ici_pipeline_parallelism, num_layers_per_pipeline_stage, num_pipeline_microbatches, ici_data_parallelism, "
        "ici_fsdp_parallelism, ici_tensor_parallelism, remat_policy"},
 
-      // - schedules: torch.distributed.pipelining has ScheduleGPipe, Schedule1F1B and ScheduleInterleaved1F1B. Its
-      //   zero bubbles are interleaved (ScheduleInterleavedZeroBubble, ScheduleZBVZeroBubble want several stages for a
-      //   rank): not ZB-H1.
+      // - schedules: torch.distributed.pipelining has ScheduleGPipe, Schedule1F1B and ScheduleInterleaved1F1B, and
+      //   _PipelineScheduleRuntime runs any lists of forwards, backwards and weight gradients that its own format of
+      //   CSV can say, with the parts of a rank where the lists have them. What has no list in the plan's file
+      //   (adaptive, eager) is left out.
       // - mesh: init_device_mesh is a box.
       // - layers: SplitPoint stands at a module; PipelineStage takes any module.
       // - ZeRO: DistributedDataParallel (0), ZeroRedundancyOptimizer over it (1), fully_shard with
@@ -88,17 +89,21 @@ std::vector<Framework> make_rows() {
       // - recomputation: checkpoint_wrapper of the modules of one's own stage.
       {"torch",
        "PyTorch 2.6 and later: torch.distributed",
-       {Schedule::k1f1b, Schedule::kGpipe, Schedule::kInterleaved},
+       {Schedule::k1f1b, Schedule::kGpipe, Schedule::kInterleaved, Schedule::kZbH1, Schedule::kSearched,
+        Schedule::kZbV},
        true,
        {0, 1, 2, 3},
        {0, 2, 3},
        {0, 2, 3},
        true,
        FrameworkCuts::kLayers,
-       "Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B, SplitPoint, init_device_mesh, parallelize_module, "
+       "Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B, _PipelineScheduleRuntime, SplitPoint, init_device_mesh, "
+       "parallelize_module, "
        "DistributedDataParallel, ZeroRedundancyOptimizer, fully_shard, checkpoint_wrapper"},
 
-      // - schedules: pipeline_parallel_schedule, of torch's. As there, no ZB-H1.
+      // - schedules: pipeline_parallel_schedule, of torch's. pipeline_parallel_schedule_csv names a file of lists,
+      // which
+      //   is not written yet.
       // - mesh: parallel_dims multiply to the world.
       // - layers: module_fqns_per_model_part (before: pipeline_parallel_split_points).
       // - ZeRO: data_parallel_replicate_degree alone (0) is DDP, refused beside any other dimension ("DDP has not

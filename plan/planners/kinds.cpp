@@ -240,12 +240,30 @@ std::optional<Candidate> best_cut_at(const KindTurn& turn, const EvenShape& shap
   return candidate_of(name, std::move(problem), best->plan);
 }
 
+// Where the framework cuts parts of a stage's: behind whole layers, so that every part holds a variable, as modules do.
+// Empty: anywhere.
+std::vector<int> part_ends(const Question& question) {
+  const std::vector<double>& weights = question.profile().w_bytes;
+  const auto holds = [&](int p0, int p1) {
+    return std::any_of(weights.begin() + p0, weights.begin() + p1, [](double bytes) { return bytes > 0; });
+  };
+  std::vector<int> ends;
+  int from = 0;
+  for (const int end : framework_cuts(*question.framework, question.profile())) {
+    if (!holds(from, end)) continue;
+    ends.push_back(end);
+    from = end;
+  }
+  if (!ends.empty() && !holds(from, question.profile().size())) ends.pop_back();
+  return ends;
+}
+
 // Where the framework cuts anywhere, whole layers are looked at, too: few places of which all are tried.
 Candidate of_schedule(const KindTurn& turn, const EvenShape& shape, const char* name, const char* why_none) {
   const Question& question = turn.question;
   const pipeline::Profile& profile = question.profile();
   const bool anywhere = question.framework->cuts == FrameworkCuts::kInstructions;
-  const std::vector<int> layers = anywhere ? layer_cuts(profile) : framework_cuts(*question.framework, profile);
+  const std::vector<int> layers = anywhere ? layer_cuts(profile) : part_ends(question);
   if (layers.empty() && question.framework->cuts == FrameworkCuts::kStackLayers && !layer_cuts(profile).empty()) {
     return no_candidate(name, "the model is not one stack of layers");
   }
@@ -259,18 +277,26 @@ Candidate of_schedule(const KindTurn& turn, const EvenShape& shape, const char* 
 }
 
 std::optional<Candidate> interleaved(const KindTurn& turn, const char* name) {
-  // Three groups and more, as Megatron asks.
-  return of_schedule(turn, {Schedule::kInterleaved, turn.question.beside.chunks, 3}, name,
+  return of_schedule(turn, {Schedule::kInterleaved, turn.question.beside.chunks, kLeastInterleavedStages}, name,
                      "no even groups of devices, three or more, can run it: the micro-batches have to be a multiple of "
                      "them");
 }
 
+template <Schedule kSchedule>
 std::optional<Candidate> zero_bubble(const KindTurn& turn, const char* name) {
   const std::vector<double>& shares = turn.question.profile().weight_share;
   const bool known = std::any_of(shares.begin(), shares.end(), [](double share) { return share > 0; });
-  return of_schedule(turn, {Schedule::kZbH1, {1}, 2}, name,
-                     known ? "no even groups of devices, two or more, can run it within memory"
-                           : "what of the backward makes gradients of weights is not told apart here");
+  const std::vector<StageVariant>& variants = turn.question.options.variants;
+  if (std::none_of(variants.begin(), variants.end(), pipeline::splits_backward)) {
+    return no_candidate(name,
+                        "a backward in two passes is told for stages that recompute nothing and shard no gradients");
+  }
+  return of_schedule(turn, {kSchedule, {pipeline::shape_of(kSchedule)->chunks}, 2}, name,
+                     !known ? "what of the backward makes gradients of weights is not told apart here"
+                     : kSchedule == Schedule::kZbV
+                         ? "no even groups of devices, two or more, can run it within memory, with at least twice as "
+                           "many micro-batches"
+                         : "no even groups of devices, two or more, can run it within memory");
 }
 
 // The plan of one width as it stands, but that a backward goes first whenever one can.
@@ -306,8 +332,10 @@ class OrderSearch {
   OrderSearch(const KindTurn& turn, const char* name)
       : turn_(turn), work_(limits_of(turn.question.request)), best_(no_candidate(name, "")), name_(name) {}
 
-  // Of `plan`, on `problem`: linear, as a V and round robin, with the backward in one pass and in two.
-  void look(const std::shared_ptr<const Problem>& problem, const Plan& plan) {
+  // Of a plan: linear, as a V and round robin, with the backward in one pass and in two.
+  void look(const Candidate& one) {
+    const std::shared_ptr<const Problem>& problem = one.problem;
+    const Plan& plan = one.plan;
     const bool splits = turn_.question.beside.split_backward && can_split(*problem, plan);
     for (const bool split : {false, true}) {
       if (split && !splits) continue;
@@ -321,7 +349,7 @@ class OrderSearch {
         parts.chunks = 2;
         parts.placement = placement;
         const bool as_given = plan.chunks == 2 && placement == plan.placement;
-        if (as_given || balance_parts(*problem, plan.num_stages(), &parts)) take(problem, parts);
+        if (as_given || balance(one, &parts)) take(problem, parts);
       }
     }
   }
@@ -335,6 +363,20 @@ class OrderSearch {
     WorkLimits limits = request.time_limits();
     if (request.effort.units < WorkLimits::kNoEnd) limits.units = request.effort.units / 2;
     return limits;
+  }
+
+  // Parts of about equal compute that end where the framework cuts.
+  bool balance(const Candidate& one, Plan* parts) const {
+    const Question& question = turn_.question;
+    const int stages = one.num_stages();
+    std::vector<int> ends = part_ends(question);
+    if (ends.empty()) return balance_parts(*one.problem, stages, parts);
+    ends.push_back(question.profile().size());
+    Question coarse = question;
+    coarse.set_profile(pipeline::coarse_profile(question.profile(), ends));
+    if (!balance_parts(*problem_of(coarse, one.size, one.problem->options()), stages, parts)) return false;
+    for (int& cut : parts->cuts) cut = ends[at(cut - 1)];
+    return true;
   }
 
   static bool can_split(const Problem& problem, const Plan& plan) {
@@ -418,11 +460,15 @@ class OrderSearch {
     if (plan.chunks == 1 && !plan.split_backward) {
       orders.push_back(pipeline::alternating_order(most_in_flight(placed), micro_batches));
       if (adaptive.size() == at(stages)) orders.push_back(pipeline::alternating_order(adaptive, micro_batches));
-    } else if (plan.chunks == 1) {
-      orders.push_back(pipeline::zero_bubble_order(stages, micro_batches));
-    } else if (plan.placement == pipeline::Placement::kRoundRobin && !plan.split_backward &&
-               micro_batches % stages == 0) {
-      orders.push_back(pipeline::interleaved_order(stages, plan.chunks, micro_batches));
+    }
+    for (const Schedule named : {Schedule::kInterleaved, Schedule::kZbH1, Schedule::kZbV}) {
+      Plan as_named = plan;
+      as_named.schedule = named;
+      if (plan.chunks == 1 && named == Schedule::kInterleaved) continue;  // it is 1F1B
+      if (!shape_expected(as_named).empty() || !micro_batches_fault(named, stages, micro_batches).empty()) continue;
+      pipeline::PlacedPlan other = placed;
+      other.plan = std::move(as_named);
+      orders.push_back(order_of(other, times));
     }
     const auto too_large = [&](const pipeline::WorkOrder& order) {
       for (std::size_t g = 0; g < order.size(); ++g) {
@@ -443,11 +489,11 @@ class OrderSearch {
 std::optional<Candidate> searched_order(const KindTurn& turn, const char* name) {
   OrderSearch search(turn, name);
   bool several = turn.best.num_stages() > 1;
-  if (several) search.look(turn.best.problem, turn.best.plan);
+  if (several) search.look(turn.best);
   for (const Candidate& one : turn.earlier) {
     if (!one.ordered() || !one.of_one_width() || one.num_stages() < 2) continue;
     several = true;
-    search.look(one.problem, one.plan);
+    search.look(one);
   }
   if (several) return search.best();
   if (turn.question.beside.only == Schedule::kSearched) return no_candidate(name, "the best plans have one stage");
@@ -479,7 +525,8 @@ const std::vector<KindRow>& uniform_kinds() {
 const std::vector<KindRow>& beside_kinds() {
   static const std::vector<KindRow> rows = {
       {"interleaved 1F1B (even)", wants<Schedule::kInterleaved>, interleaved, false, Schedule::kInterleaved},
-      {"zero bubble, ZB-H1 (even)", wants<Schedule::kZbH1>, zero_bubble, false, Schedule::kZbH1},
+      {"zero bubble, ZB-H1 (even)", wants<Schedule::kZbH1>, zero_bubble<Schedule::kZbH1>, false, Schedule::kZbH1},
+      {"zero bubble, ZB-V (even)", wants<Schedule::kZbV>, zero_bubble<Schedule::kZbV>, false, Schedule::kZbV},
       {"backward first (eager)", wants<Schedule::kEager>, eager, false, Schedule::kEager},
       {"searched order", wants<Schedule::kSearched>, searched_order, false, Schedule::kSearched},
       {"stages of different widths", wants_mixed_widths, different_widths, true},

@@ -118,7 +118,7 @@ int whole_number(std::string_view value, const std::string& key, int least) {
 }
 
 std::int64_t parts_of(const Layout& layout) {
-  return std::int64_t{layout.pp} * layout.chunks;
+  return std::int64_t{layout.pp} * layout.parts_of_stage();
 }
 
 // Of these borders the first in front of the layer or module of that name; where none is called so, the first.
@@ -163,7 +163,8 @@ std::vector<int> cuts_of_counts(const Layout& layout, const Profile& profile) {
         : more      ? border_in_front_of(profile, s + 1 == parts_of(layout) ? layout.behind : "", behind, borders.end())
                     : 0;
     if (!more || cut < 1 || (!cuts.empty() && cut <= cuts.back())) {
-      refuse_layout("--layout: layers leaves nothing for " + std::string(layout.chunks > 1 ? "part " : "stage ") +
+      refuse_layout("--layout: layers leaves nothing for " +
+                        std::string(layout.parts_of_stage() > 1 ? "part " : "stage ") +
                         std::to_string(more ? s : s + 1),
                     "only the first stage (what stands in front of the layers) and the last can do without layers");
     }
@@ -178,11 +179,12 @@ std::vector<int> cuts_of(const Layout& layout, const Profile& profile) {
   const std::vector<int> starts = layer_starts(profile);
   const int layers = static_cast<int>(starts.size()), parts = static_cast<int>(parts_of(layout));
   if (parts > 1 && layers < parts) {
-    refuse_layout("--layout: pp=" + std::to_string(layout.pp) + " stages" +
-                      (layout.chunks > 1 ? " of " + std::to_string(layout.chunks) + " chunks" : "") +
-                      ", and the model has " + std::to_string(layers) + " whole layers",
-                  layers > 1 ? layout.chunks > 1 ? "fewer stages or chunks" : "at most pp=" + std::to_string(layers)
-                             : "the profile names no layers to spread: give a plan with --plan instead");
+    refuse_layout(
+        "--layout: pp=" + std::to_string(layout.pp) + " stages" +
+            (layout.parts_of_stage() > 1 ? " of " + std::to_string(layout.parts_of_stage()) + " chunks" : "") +
+            ", and the model has " + std::to_string(layers) + " whole layers",
+        layers > 1 ? layout.parts_of_stage() > 1 ? "fewer stages or chunks" : "at most pp=" + std::to_string(layers)
+                   : "the profile names no layers to spread: give a plan with --plan instead");
   }
   std::vector<int> cuts;
   int begun = 0;
@@ -197,8 +199,10 @@ std::vector<int> cuts_of(const Layout& layout, const Profile& profile) {
 Plan plan_of(const Layout& layout, const Profile& profile) {
   Plan plan;
   plan.schedule = layout.schedule;
-  plan.chunks = layout.chunks;
-  plan.split_backward = layout.schedule == Schedule::kZbH1;
+  plan.chunks = layout.parts_of_stage();
+  const std::optional<pipeline::ScheduleShape> shape = pipeline::shape_of(layout.schedule);
+  plan.placement = shape->placement;
+  plan.split_backward = shape->split_backward;
   plan.cuts = cuts_of(layout, profile);
   for (int s = 1; s < layout.pp; ++s) plan.device_cuts.push_back(s * layout.dp);
   return plan;
@@ -216,7 +220,7 @@ void take_chunks(Layout& layout, bool named, const Framework& framework) {
   if (!has_schedule(framework, Schedule::kInterleaved)) {
     refuse_layout(std::string("--layout: ") + framework.name + " cannot run interleaved 1F1B", "leave chunks out");
   }
-  if (layout.pp < 3 || layout.chunks > kMostChunks) {
+  if (layout.pp < kLeastInterleavedStages || layout.chunks > kMostChunks) {
     refuse_layout("--layout: interleaved 1F1B of " + std::to_string(layout.pp) + " stages with " +
                       (layout.layers_per_chunk > 0 ? "chunks" : std::to_string(layout.chunks) + " chunks") +
                       ", which is simulated of three stages or more and " + std::to_string(kMostChunks) +
@@ -237,6 +241,11 @@ void take_chunks(Layout& layout, bool named, const Framework& framework) {
 
 int most_layout_stages(const Profile& profile) {
   return std::max(1, static_cast<int>(layer_starts(profile).size()));
+}
+
+int Layout::parts_of_stage() const {
+  const std::optional<pipeline::ScheduleShape> shape = pipeline::shape_of(schedule);
+  return shape && shape->chunks > 1 ? shape->chunks : chunks;
 }
 
 std::string Layout::text() const {
@@ -291,8 +300,9 @@ Layout parse_layout(std::string_view text, const StageOverrides& overrides, cons
     } else if (key == "schedule") {
       const auto named = pipeline::parse_schedule(value);
       if (!named || *named == Schedule::kSearched) {
-        refuse_layout("--layout: schedule is one of " + pipeline::alternating_names() + ", eager, interleaved, zb-h1",
-                      kExample);
+        refuse_layout(
+            "--layout: schedule is one of " + pipeline::alternating_names() + ", eager, interleaved, zb-h1, zb-v",
+            kExample);
       }
       layout.schedule = *named;
     } else if (key == "layers") {
@@ -322,8 +332,8 @@ Layout parse_layout(std::string_view text, const StageOverrides& overrides, cons
   if (!layout.layers.empty() && layout.layers.size() != static_cast<std::size_t>(parts_of(layout))) {
     refuse_layout("--layout: layers has " + std::to_string(layout.layers.size()) +
                       " numbers for pp=" + std::to_string(layout.pp) + " stages" +
-                      (layout.chunks > 1 ? " of " + std::to_string(layout.chunks) + " chunks" : ""),
-                  "one number for each stage" + std::string(layout.chunks > 1 ? " and chunk" : "") +
+                      (layout.parts_of_stage() > 1 ? " of " + std::to_string(layout.parts_of_stage()) + " chunks" : ""),
+                  "one number for each stage" + std::string(layout.parts_of_stage() > 1 ? " and chunk" : "") +
                       ", + between them: layers=6+8+8+7");
   }
   if (std::find(seen.begin(), seen.end(), "schedule") == seen.end()) {
@@ -355,11 +365,9 @@ namespace {
 // Lists of work for so many micro-batches.
 void check_order(const Plan& plan, int micro_batches, const std::string& source) {
   const int stages = plan.num_stages();
-  if (plan.schedule == Schedule::kInterleaved && plan.chunks > 1 && micro_batches % stages != 0) {
-    throw Error(ErrorKind::kData,
-                source + ": interleaved 1F1B of " + std::to_string(micro_batches) + " micro-batches in " +
-                    std::to_string(stages) + " stages, of which it wants a multiple",
-                "give another --batch or micro-batch size");
+  const std::string batches = pipeline::micro_batches_fault(plan.schedule, stages, micro_batches);
+  if (!batches.empty()) {
+    throw Error(ErrorKind::kData, source + ": " + batches, "give another --batch or micro-batch size");
   }
   if (plan.order == nullptr) return;
   const std::string fault = order_fault(*plan.order, pipeline::group_of_parts(plan.placement, stages, plan.chunks),

@@ -33,12 +33,15 @@ struct Layout {
   // The layer behind the stack that the last part begins with, where `layers` says 0 of it; empty, or none of the
   // model's: the first.
   std::string behind = {};
-  int chunks = 1;            // parts of the model on each stage: interleaved 1F1B
-  int layers_per_chunk = 0;  // instead of `chunks`: what each has of the model's stack; 0: not said
+  int chunks = 1;              // parts of the model on each stage: interleaved 1F1B
+  int layers_per_chunk = 0;    // instead of `chunks`: what each has of the model's stack; 0: not said
+  int parts_of_stage() const;  // as `chunks`, or as the schedule fixes it
   bool interleaved() const { return chunks > 1 || layers_per_chunk > 0; }
   std::string text() const;  // "dp=8,pp=4,micro-batch-size=2,zero=1"
 };
 constexpr int kRestOfLayers = -1;
+// Interleaved 1F1B is of no fewer, as Megatron asks.
+constexpr int kLeastInterleavedStages = 3;
 
 // What the command line says of every stage; empty: nothing.
 struct StageOverrides {

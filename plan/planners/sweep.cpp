@@ -6,6 +6,7 @@
 #include "common/base/error.h"
 #include "common/base/numbers.h"
 #include "common/base/work.h"
+#include "common/pipeline/placed_work.h"
 
 namespace automap::planners {
 namespace {
@@ -16,11 +17,40 @@ struct Grid {
   std::vector<std::int64_t> sizes;  // falling
 };
 
+// The grid under a schedule, with each number of parts that it may have; nothing where it cannot run.
+void add_schedule(Grid grid, pipeline::Schedule schedule, std::int64_t batch, const Question& question,
+                  std::vector<Grid>* grids) {
+  const pipeline::Profile& profile = question.profile();
+  Layout& layout = grid.layout;
+  layout.schedule = schedule;
+  const bool interleaved = schedule == pipeline::Schedule::kInterleaved;
+  if (interleaved && layout.pp < kLeastInterleavedStages) return;
+  if (!is_alternating(schedule) && layout.pp == 1) return;
+  const bool splits = pipeline::shape_of(schedule)->split_backward;
+  const bool told =
+      std::any_of(profile.weight_share.begin(), profile.weight_share.end(), [](double s) { return s > 0; });
+  if (splits && !(told && splits_backward(layout.variant))) return;
+  const auto no_lists = [&](std::int64_t size) {
+    const auto micro_batches = static_cast<int>(batch / layout.dp / size);
+    return !pipeline::micro_batches_fault(schedule, layout.pp, micro_batches).empty();
+  };
+  grid.sizes.erase(std::remove_if(grid.sizes.begin(), grid.sizes.end(), no_lists), grid.sizes.end());
+  if (grid.sizes.empty()) return;
+  for (const int chunks : interleaved ? question.beside.chunks : std::vector<int>{1}) {
+    layout.chunks = chunks;
+    if (layout.pp * layout.parts_of_stage() <= most_layout_stages(profile)) grids->push_back(grid);
+  }
+}
+
 // The layouts that use all devices and divide the batch. Samples per replica go up to what the profile's times reach.
 std::vector<Grid> uniform_grids(const Question& question, std::int64_t batch, const SweepRequest& request) {
   const pipeline::Profile& profile = question.profile();
   const StepRequest& step = question.step;
   std::vector<Grid> grids;
+  std::vector<pipeline::Schedule> schedules = request.schedules;
+  for (const pipeline::Schedule schedule : question.beside.schedules) {
+    if (request.ordered && schedule != pipeline::Schedule::kSearched) schedules.push_back(schedule);
+  }
   std::vector<int> widths = {1};
   for (const pipeline::WidthColumns& columns : profile.widths) widths.push_back(columns.width);
   for (const int tp : widths) {
@@ -40,12 +70,11 @@ std::vector<Grid> uniform_grids(const Question& question, std::int64_t batch, co
       for (const pipeline::StageVariant& variant : question.options.variants) {
         // With one replica there is nothing to shard.
         if (dp == 1 && variant.zero > 0) continue;
-        // One stage is the same under every schedule.
-        for (const pipeline::Schedule schedule : request.schedules) {
-          if (pp == 1 && schedule != request.schedules.front()) continue;
-          grid.layout.variant = variant;
-          grid.layout.schedule = schedule;
-          grids.push_back(grid);
+        grid.layout.variant = variant;
+        for (const pipeline::Schedule schedule : schedules) {
+          // One stage is the same under every schedule.
+          if (pp == 1 && schedule != schedules.front()) continue;
+          add_schedule(grid, schedule, batch, question, &grids);
         }
       }
     }

@@ -25,7 +25,8 @@ struct SweptLayout {
 struct SweepRequest {
   int min_stages = 1, max_stages = pipeline::kMaxPlanStages;
   std::vector<pipeline::Schedule> schedules = {pipeline::Schedule::kAdaptive};
-  WorkLimits limits;  // one layout is always looked at
+  bool ordered = false;  // those of question.beside, too, which layouts can name; kInterleaved with its chunks
+  WorkLimits limits;     // one layout is always looked at
 };
 struct Sweep {
   std::vector<SweptLayout> layouts;

@@ -9,12 +9,14 @@
 #include "common/base/log.h"
 #include "common/base/options.h"
 #include "common/hlo/hlo_reader.h"
+#include "common/hlo/hlo_writer.h"
 #include "common/io/profile_file.h"
 #include "common/machine/chosen_devices.h"
 #include "common/machine/cluster.h"
 #include "common/machine/device.h"
 #include "plan/partition/width_profile.h"
 #include "profile/calibration.h"
+#include "profile/description_options.h"
 #include "profile/profile_hlo.h"
 #include "profile/report.h"
 
@@ -47,8 +49,10 @@ void calibrate(const std::string& measurements, const std::string& base, const s
 
 struct ProfileOptions {
   bool as_is = false;
-  std::string input, output, samples, widths, cluster, measurements, attention = "auto", sequence_parallel = "auto";
+  std::string input, output, hlo, samples, widths, cluster, measurements, attention = "auto",
+                                                                          sequence_parallel = "auto";
   profile::ProfileRequest request;
+  architecture::StepOptions step;
   bool json = false;
 };
 
@@ -60,9 +64,12 @@ void declare_options(OptionTable& table, ProfileOptions& o) {
                 "with replicas of several devices, as automap-infer plans them on that cluster");
   table.example("automap-profile fixtures/hlo/tiny_mlp.stripped.hlo --json", "the same facts for scripts");
   table
-      .positional(&o.input, "MODEL",
-                  "HLO in any form (text, binary or JSON protobuf), gzipped or not; - reads standard input")
+      .positional(
+          &o.input, "MODEL",
+          "HLO in any form (text, binary or JSON protobuf), gzipped or not, a config.json, or a published model's "
+          "name; - reads standard input")
       .reads_file();
+  profile::declare_description(table, &o.step);
   table.add(&o.request.device, "device", "reference device: " + join(machine::device_names()) + ", or a file")
       .reads_file()
       .metavar("DEVICE");
@@ -75,6 +82,10 @@ void declare_options(OptionTable& table, ProfileOptions& o) {
            "f16 and bf16 on devices from A100 on (auto)")
       .choices(profile::attention_modes());
   table.add_flag(&o.as_is, "as-is", "take a module that XLA has partitioned already as what it is, one device's part")
+      .advanced();
+  table.add(&o.hlo, "hlo", "also write the module as HLO text: what a config.json's step is")
+      .writes_file()
+      .metavar("FILE")
       .advanced();
   table.add_flag(&o.request.whole_loops, "whole-loops", "loops over layers stay one position").advanced();
   table
@@ -171,7 +182,11 @@ void profile_model(const ProfileOptions& o) {
   }
   const std::string source = input_name(o.input);
   const hlo::HloModule module =
-      profile::load_whole_model(o.input, "automap-inspect shows it, automap-infer plans it", o.as_is);
+      profile::load_whole_model(o.input, "automap-inspect shows it, automap-infer plans it", o.as_is, o.step);
+  if (!o.hlo.empty()) {
+    write_file_atomic(o.hlo, hlo::write_hlo_text(module.graph));
+    log_info("wrote " + o.hlo);
+  }
   const profile::ModelProfile result = profiled(module, source, o);
   if (file) {
     io::write_profile(*file, o.output, result.profile);

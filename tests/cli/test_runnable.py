@@ -59,12 +59,12 @@ class Runnable(ProgramTest):
 
     def test_ordered_schedules(self):
         """Each that is named is the plan's, whoever made the module; its file scores as it says, and only whole lists do."""
-        for name in ("eager", "interleaved", "searched", "zb-h1"):
-            model = FIXTURES / ("transformer_bf16.hlo.gz" if name == "zb-h1" else "tiny_mlp.hlo")
+        for name in ("eager", "interleaved", "searched", "zb-h1", "zb-v"):
+            model = FIXTURES / ("transformer_bf16.hlo.gz" if name.startswith("zb") else "tiny_mlp.hlo")
             with self.subTest(schedule=name):
                 path = self.folder / f"{name}.json"
                 done = run("automap-infer", model, "--cluster", "config-a", "--effort", "quick", "--schedule", name, "-o", path,
-                           *(("--batch", "64") if name == "zb-h1" else ()))
+                           *(("--batch", "64") if name.startswith("zb") else ()))
                 self.assertEqual(done.returncode, 0, done.stderr)
                 plan = json.loads(path.read_text())
                 self.assertEqual(plan["schedule"]["name"], name)
@@ -265,7 +265,15 @@ class Runnable(ProgramTest):
                 rows = sweep(*arguments)
                 self.assertTrue(rows)
                 self.assertCountEqual([row["layout"] for row in rows], [row["layout"] for row in every if kept(row)])
-        self.assertEqual({row["schedule"] for row in sweep("--schedule", "auto")}, {"adaptive", "1f1b", "1f1b-overlap", "gpipe"})
+        self.assertEqual({row["schedule"] for row in sweep("--schedule", "auto")}, {"adaptive", "1f1b", "1f1b-overlap", "gpipe", "eager", "interleaved"})
+        self.assertEqual({row["schedule"] for row in sweep("--schedule", "interleaved", "--stages", 4)}, {"interleaved"})
+        self.assert_fails(run(*common, "--sweep", "--schedule", "searched"), 2, "--sweep", "a layout says no lists")
+        gpt2 = (FIXTURES / "gpt2.hlo.gz", "--cluster", "config-a", "--max-width", "1")
+        swept = run("automap-infer", *gpt2, "--sweep", "--schedule", "zb-v", "--stages", "2", "--json")
+        row = json.loads(swept.stdout)["layouts"][0]
+        self.assertIn("schedule=zb-v", row["layout"])
+        again = run("automap-infer", *gpt2, "--layout", row["layout"], "--batch", str(row["dp"] * row["micro_batch_size"] * row["micro_batches"]), "--json")
+        self.assertEqual(json.loads(again.stdout)["simulated_step_ms"], row["simulated_step_ms"], again.stderr)
         self.assert_fails(run(*common, "--sweep", "--stages", 3), 2, "3 stages", "1, 2, 4, 8, 16")
 
     def test_a_sweep_of_a_large_batch_looks_at_divisors_and_at_the_clock(self):

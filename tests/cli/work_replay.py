@@ -76,6 +76,24 @@ class Step:
         return longest
 
 
+def zero_bubble_v(groups, count):
+    """Two parts for each group as a V: counts of passes by the paper's phases, then each kind in order of its micro-batches."""
+    lists = []
+    for g in range(groups):
+        a, b = g, 2 * groups - 1 - g
+        warm = [("F", a)] * (2 * (groups - g) - 1) + [("F", b), ("F", a)] * g + [("F", b), ("B", b), ("W", b)] * (groups - g)
+        steady = [("F", a), ("B", a), ("W", a), ("F", b), ("B", b), ("W", b)] * (count - groups)
+        behind = [("B", a), ("B", b)] * g + [("B", a), ("W", a)] * (groups - g) + [("W", b)] * g + [("W", a)] * g
+        order, done = [], {}
+        for kind, part in warm + steady + behind:
+            m = done.get((kind, part), 0)
+            if m < count:
+                order.append((kind, part, m))
+                done[kind, part] = m + 1
+        lists.append(order)
+    return lists
+
+
 def eager_ms(plan):
     """Whoever can begin first does: a backward where one can, else a forward while fewer than K are in flight."""
     step, limits = Step(plan), plan["schedule"]["in_flight"]
@@ -106,6 +124,8 @@ def work_ms(plan):
         lists = interleaved(groups, schedule["chunks"], plan["micro_batches"])
     elif schedule["name"] == "zb-h1":
         lists = zero_bubble(groups, plan["micro_batches"])
+    elif schedule["name"] == "zb-v":
+        lists = zero_bubble_v(groups, plan["micro_batches"])
     else:
         lists = [[(word[0], *(int(number) - 1 for number in word[1:].split("."))) for word in text.split()] for text in schedule["order"]]
     step = Step(plan)

@@ -40,6 +40,18 @@ class TorchScript(ProgramTest):
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assert_steps(plan)
 
+    def test_lists_of_work(self):
+        """What _PipelineScheduleRuntime does of the plan's own lists, with the parts as a V among them, and the backward in two passes."""
+        for batch, replicas, *options in (("16", 1, "--stages", "4"), ("16", 2, "--stages", "2", "--zero", "0"), ("16", 2, "--stages", "2", "--zero", "3")):
+            for schedule in ("searched", "zb-h1", "zb-v") if "3" not in options else ("searched",):
+                with self.subTest(schedule=schedule, options=options):
+                    plan = self.folder / "plan.json"
+                    cluster = self.put("four.json", json.dumps({"name": "four", "servers": [{"devices": 4, "device": "h100", "inter_gbytes_per_s": 50}]}))
+                    done = run("automap-infer", GPT2, "--cluster", cluster, "--batch", batch, "--micro-batches", str(8 // replicas), "--for", "torch", "--schedule", schedule, *options, "-o", plan, "-q")
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    self.assertEqual(json.loads(plan.read_text())["schedule"]["name"], schedule)
+                    self.assert_steps(plan)
+
 
 if __name__ == "__main__":
     unittest.main()

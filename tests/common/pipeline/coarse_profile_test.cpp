@@ -23,6 +23,7 @@ TEST(CoarseProfile, TheHeadersCase) {
   profile.workspace_bytes = {1, 8, 2, 3};
   profile.layer_entry_bytes = {0, 9, 3, 7};
   profile.stage_entry_bytes = {0, 0, 2, 0};
+  profile.weight_share = {0.5, 0.2, 0, 0.7};
   profile.layer = {"a", "b", "c", "d"};
   profile.shared = {{1, 2, 4, 4, 4}, {1, 4, 8, 8, 8}};
   EXPECT_EQ(thinnest_cuts(profile, 2), (std::vector<int>{2, 4}));
@@ -37,6 +38,8 @@ TEST(CoarseProfile, TheHeadersCase) {
   EXPECT_EQ(coarse.workspace_bytes, (std::vector<double>{8, 3}));
   EXPECT_EQ(coarse.layer_entry_bytes, (std::vector<double>{9, 10}));
   EXPECT_EQ(coarse.stage_entry_bytes, (std::vector<double>{0, 2}));
+  EXPECT_DOUBLE_EQ(coarse.weight_share[0], (1 * 0.5 + 2 * 0.2) / 3);
+  EXPECT_DOUBLE_EQ(coarse.weight_share[1], 4 * 0.7 / 7);
   EXPECT_EQ(coarse.layer, (std::vector<std::string>{"a", "c"}));
   ASSERT_EQ(coarse.shared.size(), 1u);  // the other is used in one position only
   EXPECT_EQ(coarse.shared[0].first, 1);

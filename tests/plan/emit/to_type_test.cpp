@@ -510,6 +510,7 @@ TEST(ReadWords, WhatIsNotPlannedIsRefused) {
   const std::string torch = "# x\nimport torch\nSTAGES = 2\nSPLIT_BEFORE = []\n";
   EXPECT_THAT(refused(torch + "RECOMPUTE = [True, False]\n"), HasSubstr("of all stages alike"));
   EXPECT_THAT(refused(torch + "SCHEDULE = ScheduleZBVZeroBubble\n"), HasSubstr("ScheduleInterleaved1F1B"));
+  EXPECT_THAT(refused(torch + "ORDER = [\n    \"0F0 0B0\",\n    \"1F0 1B0\",\n]\n"), HasSubstr("lists of work"));
   EXPECT_THAT(refused(torch + "MODULES = [\n    [\"h.0\"],\n]\n"), HasSubstr("1 parts for 2 stages"));
   EXPECT_THAT(refused(torch + "SAMPLES = two\n"), HasSubstr("'two'"));
   EXPECT_THAT(refused("# x\nimport jax\nMESH = {\"stage\": 1}\n"), HasSubstr("data"));

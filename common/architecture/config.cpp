@@ -1,0 +1,322 @@
+#include "common/architecture/config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "common/architecture/architectures.h"
+#include "common/base/error.h"
+#include "common/base/join.h"
+#include "common/base/suggest.h"
+
+namespace automap::architecture {
+
+namespace {
+
+using Keys = std::vector<const char*>;
+
+// The names that a size has in files of different architectures.
+const Keys kHidden = {"hidden_size", "n_embd", "d_model"};
+const Keys kLayers = {"num_hidden_layers", "n_layer", "num_layers"};
+const Keys kHeads = {"num_attention_heads", "n_head", "num_heads"};
+const Keys kKvHeads = {"num_key_value_heads"};
+const Keys kHeadSize = {"head_dim", "d_kv", "attention_head_dim"};
+const Keys kInner = {"intermediate_size", "n_inner", "d_ff", "ffn_dim"};
+const Keys kVocabulary = {"vocab_size"};
+const Keys kPositions = {"max_position_embeddings", "n_positions"};
+const Keys kExperts = {"num_local_experts", "n_routed_experts", "num_experts"};
+const Keys kChosen = {"num_experts_per_tok"};
+const Keys kActivation = {"hidden_act", "activation_function", "hidden_activation", "dense_act_fn",
+                          "feed_forward_proj"};
+
+class Config {
+ public:
+  Config(const Json& json, const std::string& source) : json_(json), source_(source) {}
+
+  const Json* find(const Keys& keys) const {
+    for (const char* key : keys) {
+      const Json* value = json_.find(key);
+      if (value != json_.end() && !value->is_null()) return value;
+    }
+    return nullptr;
+  }
+
+  std::string text(const Keys& keys, const std::string& absent) const {
+    const Json* value = find(keys);
+    if (value == nullptr) return absent;
+    if (!value->is_string()) fail(keys.front(), *value, "a text");
+    return value->string();
+  }
+
+  bool flag(const char* key, bool absent) const {
+    const Json* value = find({key});
+    if (value == nullptr) return absent;
+    if (!value->is_boolean()) fail(key, *value, "true or false");
+    return value->get<bool>();
+  }
+
+  double number(const char* key, double absent) const {
+    const Json* value = find({key});
+    if (value == nullptr) return absent;
+    if (!value->is_number() || !(value->get<double>() >= 0 && value->get<double>() <= 1e6)) {
+      fail(key, *value, "a number from 0 to 1000000");
+    }
+    return value->get<double>();
+  }
+
+  std::int64_t size(const Keys& keys, std::int64_t most, std::optional<std::int64_t> absent = std::nullopt,
+                    std::int64_t least = 1) const {
+    const Json* value = find(keys);
+    if (value == nullptr) {
+      if (absent) return *absent;
+      std::vector<std::string> names(keys.begin(), keys.end());
+      throw Error(ErrorKind::kData, source_ + ": the key " + join(names, " or ") + " is missing",
+                  "a config.json of " + type_ + " has it; docs/describing-models.md lists the keys that are read");
+    }
+    const bool whole = value->is_number_integer();
+    if (!whole || value->get<double>() < static_cast<double>(least) ||
+        value->get<double>() > static_cast<double>(most)) {
+      fail(keys.front(), *value, "a whole number from " + std::to_string(least) + " to " + std::to_string(most));
+    }
+    return value->get<std::int64_t>();
+  }
+
+  void set_type(const std::string& type) { type_ = type; }
+
+ private:
+  [[noreturn]] void fail(const char* key, const Json& found, const std::string& expected) const {
+    std::string text = found.dump(-1, Json::BadUtf8::kReplace);
+    if (text.size() > 60) text = text.substr(0, 57) + "...";
+    throw Error(ErrorKind::kData, source_ + ": " + key + ": found " + text + ", expected " + expected);
+  }
+
+  const Json& json_;
+  std::string source_, type_ = "this architecture";
+};
+
+bool has(const Architecture& row, Trait trait) {
+  return (row.traits & trait) != 0;
+}
+
+Activation activation_of(const std::string& name, const std::string& source) {
+  std::string word = name.rfind("gated-", 0) == 0 ? name.substr(6) : name;
+  if (word == "silu" || word == "swish") return Activation::kSilu;
+  if (word == "relu") return Activation::kRelu;
+  if (word == "gelu") return name == word ? Activation::kGelu : Activation::kGeluTanh;
+  if (word == "gelu_new" || word == "gelu_pytorch_tanh" || word == "gelu_fast" || word == "quick_gelu" ||
+      word == "gelu-approximate") {
+    return Activation::kGeluTanh;
+  }
+  throw Error(ErrorKind::kData, source + ": the activation '" + name + "' is not known",
+              "known are gelu, gelu_new, gelu_pytorch_tanh, relu, silu");
+}
+
+Block attention_block(const Config& config, const Architecture& row, std::int64_t hidden, bool causal) {
+  Block block;
+  block.kind = BlockKind::kAttention;
+  block.causal = causal;
+  block.heads = config.size(kHeads, kMostHeads);
+  block.kv_heads = config.size(kKvHeads, kMostHeads, block.heads);
+  block.rotary = has(row, kRotary);
+  block.scaled = !has(row, kUnscaled);
+  block.head_norm = has(row, kHeadNorm);
+  block.one_product = has(row, kOneProduct);
+  const bool bias = config.flag("attention_bias", has(row, kBias));
+  block.bias = bias;
+  block.query_bias = has(row, kQueryBias) || (bias && !has(row, kBias));
+  if (row.family == Family::kImages) block.query_bias = config.flag("qkv_bias", true);
+  if (has(row, kCompressed)) {
+    const std::int64_t still = config.size({"qk_nope_head_dim"}, 4096);
+    block.rotary_size = config.size({"qk_rope_head_dim"}, 4096);
+    block.head_size = still + block.rotary_size;
+    block.value_size = config.size({"v_head_dim"}, 4096);
+    block.query_rank = config.size({"q_lora_rank"}, kMostWide, 0, 0);
+    block.kv_rank = config.size({"kv_lora_rank"}, kMostWide);
+    block.kv_heads = block.heads;
+  } else {
+    block.head_size = config.size(kHeadSize, 4096, std::max<std::int64_t>(1, hidden / block.heads));
+    block.value_size = block.head_size;
+    const double share = config.number("rotary_pct", config.number("partial_rotary_factor", 1));
+    if (share < 1) {
+      block.rotary_size =
+          std::max<std::int64_t>(2, static_cast<std::int64_t>(share * static_cast<double>(block.head_size)) / 2 * 2);
+    }
+  }
+  return block;
+}
+
+Block mlp_block(const Config& config, const Architecture& row, std::int64_t hidden, const std::string& source) {
+  Block block;
+  const std::string name = config.text(kActivation, row.activation);
+  block.activation = activation_of(name, source);
+  block.gated = has(row, kGated) || name.rfind("gated-", 0) == 0;
+  block.bias = config.flag("mlp_bias", has(row, kBias));
+  block.hidden = config.size(kInner, kMostWide, 4 * hidden);
+  return block;
+}
+
+// Layers of experts behind some without, where the file has experts.
+std::vector<LayerGroup> decoder_groups(const Config& config, const Block& attention, const Block& mlp,
+                                       std::int64_t layers) {
+  const std::int64_t experts = config.size(kExperts, 4096, 0, 0);
+  if (experts == 0) return {{layers, {attention, mlp}}};
+  Block block = mlp;
+  block.kind = BlockKind::kExperts;
+  block.experts = experts;
+  block.chosen = config.size(kChosen, experts);
+  block.hidden = config.size({"moe_intermediate_size"}, kMostWide, mlp.hidden);
+  const std::int64_t shared = config.size({"n_shared_experts"}, 4096, 0, 0);
+  block.shared_hidden = config.size({"shared_expert_intermediate_size"}, kMostWide, shared * block.hidden, 0);
+  const std::int64_t plain = std::min(layers, config.size({"first_k_dense_replace"}, kMostLayers, 0, 0));
+  std::vector<LayerGroup> groups;
+  if (plain > 0) groups.push_back({plain, {attention, mlp}});
+  if (layers > plain) groups.push_back({layers - plain, {attention, block}});
+  return groups;
+}
+
+// Every second layer sees a window, the others all.
+std::vector<LayerGroup> with_windows(std::vector<LayerGroup> groups, std::int64_t window, bool window_first) {
+  std::vector<LayerGroup> out;
+  std::int64_t number = 0;
+  for (const LayerGroup& group : groups) {
+    for (std::int64_t i = 0; i < group.repeat; ++i) {
+      LayerGroup one = group;
+      one.repeat = 1;
+      if ((number++ % 2 == 0) == window_first) one.blocks.front().window = window;
+      out.push_back(std::move(one));
+    }
+  }
+  return out;
+}
+
+void set_decoder(const Config& config, const Architecture& row, const std::string& source, Model* model) {
+  const Block attention = attention_block(config, row, model->hidden, row.family == Family::kDecoder);
+  const Block mlp = mlp_block(config, row, model->hidden, source);
+  const std::int64_t layers = config.size(kLayers, kMostLayers);
+  Stack stack;
+  stack.groups = decoder_groups(config, attention, mlp, layers);
+  const std::int64_t window = config.size({"sliding_window", "window_size"}, kMostPositions, 0, 0);
+  const bool on = config.flag("use_sliding_window", true);
+  if (window > 0 && on) {
+    if (has(row, kEverySecond)) {
+      stack.groups = with_windows(std::move(stack.groups), window, row.type == std::string("gemma2"));
+    } else {
+      for (LayerGroup& group : stack.groups) group.blocks.front().window = window;
+    }
+  }
+  model->stacks = {std::move(stack)};
+}
+
+void set_images(const Config& config, Model* model) {
+  model->input = InputKind::kPatches;
+  model->head = HeadKind::kClasses;
+  model->image = config.size({"image_size"}, 16384, 224);
+  model->patch = config.size({"patch_size"}, 16384, 16);
+  model->image_channels = config.size({"num_channels"}, 4096, 3);
+  const Json* labels = config.find({"id2label"});
+  const bool listed = labels != nullptr && labels->is_object() && labels->size() > 2;
+  model->classes = listed ? static_cast<std::int64_t>(labels->size()) : config.size({"num_labels"}, kMostWords, 1000);
+  model->class_token = true;
+}
+
+void set_diffusion(const Config& config, const Architecture& row, const std::string& source, Model* model) {
+  const std::string norm = config.text({"norm_type"}, "ada_norm_zero");
+  if (norm != "ada_norm_zero") {
+    throw Error(ErrorKind::kData, source + ": norm_type: found '" + norm + "', expected ada_norm_zero",
+                "of diffusion transformers DiT is known");
+  }
+  model->input = InputKind::kPatches;
+  model->head = HeadKind::kNoise;
+  model->conditioned = true;
+  model->final_norm = false;
+  model->image = config.size({"sample_size"}, 16384);
+  model->patch = config.size({"patch_size"}, 16384);
+  model->image_channels = config.size({"in_channels"}, 4096);
+  model->classes = config.size({"num_embeds_ada_norm"}, kMostWords, 1000);
+  const std::int64_t heads = config.size(kHeads, kMostHeads);
+  model->hidden = heads * config.size(kHeadSize, 4096);
+  set_decoder(config, row, source, model);
+  model->positions = 0;
+}
+
+void set_encoder_decoder(const Config& config, const Architecture& row, const std::string& source, Model* model) {
+  Block attention = attention_block(config, row, model->hidden, false);
+  attention.position_buckets = config.size({"relative_attention_num_buckets"}, 4096, 32);
+  Block own = attention, cross = attention;
+  own.causal = true;
+  cross.cross = true;
+  cross.position_buckets = 0;
+  const Block mlp = mlp_block(config, row, model->hidden, source);
+  const std::int64_t layers = config.size(kLayers, kMostLayers);
+  Stack encoder{"encoder", 0, {{layers, {attention, mlp}}}};
+  Stack decoder{"decoder", 0, {{config.size({"num_decoder_layers"}, kMostLayers, layers), {own, cross, mlp}}}};
+  model->stacks = {std::move(encoder), std::move(decoder)};
+}
+
+std::string type_of(const Json& json, const std::string& source) {
+  for (const char* key : {"model_type", "_class_name"}) {
+    const Json* value = json.find(key);
+    if (value != json.end() && value->is_string()) return value->string();
+  }
+  throw Error(ErrorKind::kData, source + ": the key model_type is missing, which says what model this is",
+              "known are " + join(architecture_names()));
+}
+
+}  // namespace
+
+Model read_config(const Json& json, const std::string& source) {
+  Config config(json, source);
+  const std::string type = type_of(json, source);
+  const Architecture* row = find_architecture(type);
+  if (row == nullptr) {
+    const std::string near = closest_name(type, architecture_names());
+    throw Error(ErrorKind::kData,
+                source + ": the architecture '" + type + "' is not known" +
+                    (near.empty() ? "" : ": did you mean " + near + "?"),
+                "known are " + join(architecture_names()) +
+                    "; others are described in the layer language (docs/describing-models.md)");
+  }
+  config.set_type(type);
+  Model model;
+  model.architecture = type;
+  model.rms_norm = has(*row, kRms);
+  model.norm = row->family == Family::kEncoder ? NormPlace::kBehind
+               : has(*row, kAround)            ? NormPlace::kAround
+                                               : NormPlace::kBefore;
+  model.parallel = has(*row, kParallel) && config.flag("use_parallel_residual", true);
+  model.one_norm = has(*row, kOneNorm);
+  model.tied = config.flag("tie_word_embeddings", has(*row, kTied));
+  model.head_bias = has(*row, kHeadBias);
+  model.dtype = config.text({"torch_dtype", "dtype"}, "float32");
+  if (row->family != Family::kDiffusion) model.hidden = config.size(kHidden, kMostWide);
+  if (row->family == Family::kImages || row->family == Family::kDiffusion) {
+    if (row->family == Family::kImages) {
+      set_images(config, &model);
+      set_decoder(config, *row, source, &model);
+    } else {
+      set_diffusion(config, *row, source, &model);
+    }
+    const std::int64_t side = std::max<std::int64_t>(1, model.image / model.patch);
+    model.longest = side * side + (model.class_token ? 1 : 0);
+    if (row->family == Family::kImages) model.positions = model.longest;
+    return model;
+  }
+  model.vocabulary = config.size(kVocabulary, kMostWords);
+  model.longest = row->positions > 0 ? config.size(kPositions, kMostPositions, row->positions)
+                                     : config.size(kPositions, kMostPositions);
+  if (has(*row, kLearned)) model.positions = model.longest;
+  if (row->family == Family::kEncoderDecoder) {
+    set_encoder_decoder(config, *row, source, &model);
+    return model;
+  }
+  set_decoder(config, *row, source, &model);
+  if (row->family == Family::kEncoder) {
+    model.token_types = config.size({"type_vocab_size"}, 4096, 2, 0);
+    model.embedding_norm = true;
+    model.final_norm = false;
+    model.head_transform = true;
+  }
+  return model;
+}
+
+}  // namespace automap::architecture

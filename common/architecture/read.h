@@ -1,0 +1,37 @@
+// A model that is no module: a config.json, a table of layers (docs/describing-models.md), the arguments of Megatron,
+// or a published model's name, and the training step that is made of it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "common/architecture/model.h"
+#include "common/graph/graph.h"
+
+namespace automap::architecture {
+
+// The bytes of the file ("-" = standard input); where there is none of that name, the config.json of the published
+// model that is called so. Throws Error(kIo) where there is neither, with the name that is near.
+std::string read_model_file(const std::string& path);
+
+// Told from HLO and profiles by what stands in it.
+bool is_description(std::string_view bytes);
+
+struct Described {
+  Model model;
+  StepOptions said;  // by the description itself
+  std::string form;  // "config.json", "table of layers", "arguments of Megatron"
+};
+// Throws Error(kData) naming `source`, the key, and what was expected.
+Described read_description(std::string_view bytes, const std::string& source);
+
+struct BuiltStep {
+  graph::Graph graph;
+  std::string form;
+  std::string taken;  // "llama of 80 layers, 70.6 billion weights, sequence 8192, bf16 over f32 weights, AdamW", ...
+};
+// `options` come before what the description says. Throws Error(kUsage) for options that do not fit the model.
+BuiltStep build_step(const Described& described, const std::string& source, const StepOptions& options);
+
+}  // namespace automap::architecture

@@ -1,0 +1,141 @@
+"""Models without HLO: a config.json, a name, a table; beside what JAX exports, and as XLA reads and runs it."""
+
+import json
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+from programs import BIN, FIXTURES, NO_JAX, SOURCE, TIMEOUT_S, python_with_jax
+
+TINY = {"model_type": "llama", "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "intermediate_size": 24, "vocab_size": 16, "max_position_embeddings": 8}
+EXPERTS = {"model_type": "deepseek_v3", "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4,
+           "intermediate_size": 24, "vocab_size": 16, "max_position_embeddings": 8, "n_routed_experts": 4,
+           "num_experts_per_tok": 2, "n_shared_experts": 1, "moe_intermediate_size": 8, "first_k_dense_replace": 1,
+           "q_lora_rank": 8, "kv_lora_rank": 8, "qk_nope_head_dim": 4, "qk_rope_head_dim": 2, "v_head_dim": 6}
+IMAGES = {"schema": "automap.layers/1", "input": "images", "image": 9, "channels": 4, "classes": 8, "layers": [
+    {"blocks": [{"block": "convolution", "channels": 4, "activation": "gelu"}]},
+    {"blocks": [{"block": "convolution", "channels": 8, "stride": 2, "activation": "silu", "bias": True}]}]}
+
+# The step's gradients (what SGD keeps of them at first) beside differences of its loss along a random direction.
+CHECK = '''
+import re, sys
+import numpy as np
+import jax
+from jax._src import xla_bridge
+from jax._src.lib import xla_client
+from jaxlib import _hlo
+
+for path in sys.argv[1:]:
+    text = "HloModule step\\n" + open(path).read().split("\\n", 1)[1]
+    entry = text[text.index("\\nENTRY"):]
+    found = {}
+    for kind, dims, number, name in re.findall(r'= (\\w+)\\[([\\d,]*)\\]\\S* parameter\\((\\d+)\\).*?op_name="([^"]*)"', entry):
+        found[int(number)] = (name, kind, tuple(int(d) for d in dims.split(",") if d))
+    module = _hlo.hlo_module_from_text(text)
+    backend = xla_bridge.get_backend("cpu")
+    mlir = xla_client._xla.mlir.hlo_to_stablehlo(module.as_serialized_hlo_module_proto())
+    step = backend.compile_and_load(mlir, xla_client.DeviceList(tuple(backend.local_devices()[:1])), xla_client.CompileOptions())
+    random = np.random.default_rng(3)
+    values, direction = [], []
+    for number in range(len(found)):
+        name, kind, dims = found[number]
+        weight = name.startswith("params")
+        value = random.integers(0, 8, dims) if kind == "s32" else random.standard_normal(dims) * (0.3 if weight else 1) + ("scale" in name)
+        if name.startswith("opt_state"):
+            value = np.zeros(dims)
+        values.append(np.asarray(value, np.int32 if kind == "s32" else np.float32))
+        direction.append(random.standard_normal(dims).astype(np.float32) if weight else np.zeros(dims, values[-1].dtype))
+
+    def run(far):
+        moved = [v + (far * d).astype(v.dtype) for v, d in zip(values, direction)]
+        return [np.asarray(result) for result in step.execute([jax.numpy.array(v) for v in moved])]
+
+    results = run(0)
+    weights = [number for number in sorted(found) if found[number][0].startswith("params")]
+    said = sum(float((direction[number] * results[2 * i]).sum()) for i, number in enumerate(weights))
+    e = 5e-4
+    seen = (8 * (float(run(e)[-1]) - float(run(-e)[-1])) - (float(run(2 * e)[-1]) - float(run(-2 * e)[-1]))) / (12 * e)
+    if not (abs(said - seen) < 0.02 * abs(seen) + 0.02 and abs(seen) > 0.1):
+        sys.exit(f"{path}: the gradients say {said}, the loss {seen}")
+print("right")
+'''
+
+
+def profile(*words):
+    done = subprocess.run([BIN / "automap-profile", *words, "--json"], capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+class Descriptions(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def write(self, name, document):
+        path = self.folder / name
+        path.write_text(document if isinstance(document, str) else json.dumps(document))
+        return path
+
+    def run_program(self, program, *words):
+        return subprocess.run([BIN / program, *map(str, words)], capture_output=True, text=True, timeout=TIMEOUT_S,
+                              cwd=self.folder)
+
+    def near(self, ours, other, share):
+        for keys in (("forward_flops",), ("total_flops",), ("totals", "w_bytes"), ("totals", "stash_bytes"),
+                     ("totals", "c_ms"), ("memory_bytes", "slots"), ("times_ms", "optimizer")):
+            a, b = ours, other
+            for key in keys:
+                a, b = a[key], b[key]
+            self.assertLess(abs(a - b), share * b, keys)
+
+    def test_gpt2_is_near_what_jax_exports(self):
+        exported = profile(FIXTURES / "gpt2.hlo.gz", "--device", "h100")
+        described = profile("gpt2", "--model-samples", "4", "--model-optimizer", "adam", "--device", "h100")
+        self.near(described, exported, 0.02)
+        self.assertEqual(described["totals"]["w_bytes"], exported["totals"]["w_bytes"])
+
+    def test_the_report_says_what_was_taken_first(self):
+        path = self.write("config.json", TINY)
+        done = self.run_program("automap-infer", path, "--cluster", "h100-1x8", "--effort", "quick")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        first = " ".join(" ".join(done.stdout.splitlines()[:2]).split())
+        self.assertIn("Model llama of 2 layers", first)
+        self.assertIn("sequence 8, f32, AdamW; assumed: a batch of 256 samples", first)
+        self.assertNotIn("export it", done.stdout)
+
+    def test_every_command_takes_one(self):
+        path = self.write("model.json", TINY)
+        for words in (["automap-inspect", path], ["automap-profile", path],
+                      ["automap-search", "opp", path, "--shards", "2"]):
+            done = self.run_program(*words)
+            self.assertEqual(done.returncode, 0, f"{words}: {done.stderr}")
+
+    def test_what_is_wrong_is_said(self):
+        for words, says in ((["lama3-8b"], "llama3-8b"), ([FIXTURES / "tiny_mlp.hlo", "--sequence", "8"], "--sequence"),
+                            ([self.write("bad.json", {"model_type": "rwkv"})], "'rwkv' is not known")):
+            done = self.run_program("automap-profile", *words)
+            self.assertIn(done.returncode, (2, 3))
+            self.assertIn(says, done.stderr)
+            self.assertNotIn("bug", done.stderr)
+
+    def test_xla_reads_and_runs_the_step(self):
+        python = python_with_jax()
+        if python is None:
+            self.skipTest(NO_JAX)
+        files = []
+        for name, document, words in (("tiny", TINY, []), ("again", TINY, ["--remat", "layer"]), ("experts", EXPERTS, []),
+                                      ("images", IMAGES, [])):
+            files.append(self.folder / f"{name}.hlo")
+            done = self.run_program("automap-profile", self.write(name + ".json", document), "--model-samples", "2",
+                                    "--model-optimizer", "sgd", "--hlo", files[-1], *words)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        done = subprocess.run([python, "-c", CHECK, *files], capture_output=True, text=True, timeout=TIMEOUT_S)
+        self.assertEqual(done.stdout.strip(), "right", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,153 @@
+// What is made of a description, against closed formulas and what is published.
+#include "common/architecture/read.h"
+
+#include <gtest/gtest.h>
+
+#include "common/architecture/architectures.h"
+#include "common/architecture/names.h"
+#include "common/graph/hlo_cost.h"
+#include "common/graph/training_step.h"
+
+namespace automap::architecture {
+namespace {
+
+BuiltStep built(const std::string& text, const StepOptions& options = {}) {
+  return build_step(read_description(text, "test.json"), "test.json", options);
+}
+
+StepOptions short_sequence(std::int64_t samples = 2) {
+  StepOptions options;
+  options.samples = samples;
+  options.sequence = 32;
+  return options;
+}
+
+double weights_of(const graph::TrainingStep& step, const graph::Graph& graph) {
+  double sum = 0;
+  for (const std::int32_t variable : step.variables) {
+    const graph::EntryInput& input = step.inputs[static_cast<std::size_t>(variable)];
+    const graph::InstructionId id = graph.entry().parameters[static_cast<std::size_t>(input.parameter)];
+    sum += static_cast<double>(graph.shape_of(id).num_elements);
+  }
+  return sum;
+}
+
+double weights_of(const std::string& name) {
+  const BuiltStep step = built(config_of(name), short_sequence());
+  return weights_of(graph::analyze_training_step(step.graph), step.graph);
+}
+
+void expect_error(const std::string& text, const std::string& part, const StepOptions& options = {}) {
+  try {
+    built(text, options);
+    ADD_FAILURE() << "nothing was wrong with " << text;
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
+constexpr const char* kTiny = R"({"model_type":"llama","hidden_size":64,"num_hidden_layers":3,"num_attention_heads":4,
+  "num_key_value_heads":2,"intermediate_size":96,"vocab_size":128,"max_position_embeddings":32)";
+
+std::string tiny(const std::string& more = "") {
+  return std::string(kTiny) + more + "}";
+}
+
+TEST(Description, PublishedNumbersOfWeights) {
+  EXPECT_EQ(weights_of("gpt2"), 124439808);
+  EXPECT_EQ(weights_of("llama2-7b"), 6738415616);
+  EXPECT_EQ(weights_of("llama3-8b"), 8030261248);
+  EXPECT_EQ(weights_of("mistral-7b"), 7241732096);
+  EXPECT_EQ(weights_of("mixtral-8x7b"), 46702792704);
+  EXPECT_EQ(weights_of("qwen2.5-7b"), 7615616512);
+}
+
+TEST(Description, EveryNameIsOfAKnownArchitectureAndReads) {
+  for (const std::string& name : model_names()) {
+    ASSERT_TRUE(is_description(config_of(name))) << name;
+    EXPECT_FALSE(read_description(config_of(name), name).model.stacks.empty()) << name;
+  }
+  EXPECT_EQ(config_of("no-such-model"), "");
+}
+
+TEST(Description, TheStepIsFoundAndCostsSixTimesItsProducts) {
+  const BuiltStep step = built(tiny(), short_sequence());
+  const graph::TrainingStep found = graph::analyze_training_step(step.graph);
+  EXPECT_TRUE(found.training);
+  EXPECT_EQ(found.batch, 2);
+  EXPECT_NE(found.loss_result, graph::kNone);
+  EXPECT_EQ(found.count(graph::InputRole::kSlot), 2 * found.count(graph::InputRole::kVariable));
+  // Products with weights: all but the embedding, which is looked up; and attention's two of the sequence.
+  const double layer = 64 * 64 * 2 + 64 * 32 * 2 + 3 * 64 * 96;
+  const double products = 3 * layer + 64 * 128, tokens = 2 * 32;
+  const double attention = 3 * 2 * 2.0 * 2 * 32 * 32 * 64;
+  const double expected = 6 * products * tokens + 3 * attention;
+  const double share = graph::analyze_cost(step.graph).total.flops / expected;
+  EXPECT_GT(share, 1);  // norms, activations and the update, which count at such small sizes
+  EXPECT_LT(share, 1.1);
+}
+
+TEST(Description, ComputedAgainIsMoreWorkOfTheSameVariables) {
+  StepOptions again = short_sequence();
+  const double once = graph::analyze_cost(built(tiny(), again).graph).total.flops;
+  again.remat = "selective";
+  const double selective = graph::analyze_cost(built(tiny(), again).graph).total.flops;
+  again.remat = "layer";
+  const BuiltStep whole = built(tiny(), again);
+  const double layers = graph::analyze_cost(whole.graph).total.flops;
+  EXPECT_GT(selective, once * 1.005);
+  EXPECT_GT(layers, selective);
+  EXPECT_LT(layers, once * 4 / 3);
+  EXPECT_EQ(graph::analyze_training_step(whole.graph).count(graph::InputRole::kVariable), 3 * 9 + 3);
+}
+
+TEST(Description, MegatronsArgumentsAreAModel) {
+  const std::string text =
+      "--num-layers 3 --hidden-size=64 \\\n --num-attention-heads 4 --group-query-attention "
+      "--num-query-groups 2 --ffn-hidden-size 96 --swiglu --vocab-size 128 --seq-length 32 --normalization RMSNorm "
+      "--position-embedding-type rope --disable-bias-linear --untie-embeddings-and-output-weights --lr 1e-4\n";
+  ASSERT_TRUE(is_description(text));
+  const BuiltStep megatron = built(text), config = built(tiny());
+  const graph::TrainingStep a = graph::analyze_training_step(megatron.graph);
+  const graph::TrainingStep b = graph::analyze_training_step(config.graph);
+  EXPECT_EQ(weights_of(a, megatron.graph), weights_of(b, config.graph));
+  expect_error("--num-layers 3 --hidden-size 64", "--num-attention-heads is missing");
+  expect_error("--num-layers x --hidden-size 64 --num-attention-heads 4", "--num-layers: found 'x'");
+}
+
+TEST(Description, TablesOfLayers) {
+  const std::string text = R"({"schema":"automap.layers/1","name":"mine","hidden":64,"vocabulary":128,"sequence":32,
+    "norm":"rms","layers":[{"repeat":3,"blocks":[{"block":"attention","heads":4,"kv_heads":2,"causal":true,
+    "rotary":true},{"block":"mlp","hidden":96,"gated":true,"activation":"silu"}]}]})";
+  ASSERT_TRUE(is_description(text));
+  const BuiltStep table = built(text, short_sequence()), config = built(tiny(), short_sequence());
+  EXPECT_EQ(graph::analyze_cost(table.graph).total.flops, graph::analyze_cost(config.graph).total.flops);
+  const std::string images = R"({"schema":"automap.layers/1","input":"images","image":32,"classes":10,"layers":[
+    {"blocks":[{"block":"convolution","channels":16,"stride":2}]},{"repeat":2,"blocks":[{"block":"convolution",
+    "channels":16}]}]})";
+  EXPECT_EQ(graph::analyze_training_step(built(images).graph).count(graph::InputRole::kVariable), 11);
+  expect_error(R"({"schema":"automap.layers/1","hidden":64,"vocabulary":9,"sequence":8,"layers":[]})", "layers");
+  expect_error(R"({"schema":"automap.layers/1","hidden":64,"vocabulary":9,"sequence":8,"layers":[{"blocks":[
+    {"block":"mlp","hiden":8}]}]})",
+               "hiden");
+}
+
+TEST(Description, WhatIsWrongIsSaid) {
+  expect_error(R"({"model_type":"lama"})", "'lama' is not known: did you mean llama?");
+  expect_error(R"({"model_type":"llama","hidden_size":64,"vocab_size":9,"max_position_embeddings":8})",
+               "num_attention_heads or n_head or num_heads is missing");
+  expect_error(tiny(R"(,"head_dim":-1)"), "head_dim: found -1");
+  expect_error(tiny(R"(,"head_dim":33)"), "rotary positions turn 33");
+  expect_error(tiny(R"(,"torch_dtype":"int8")"), "found 'int8', expected f32, bf16 or f16");
+  StepOptions long_sequence;
+  long_sequence.sequence = 4096;
+  expect_error(config_of("gpt2"), "1024 learned positions", long_sequence);
+  StepOptions bad;
+  bad.remat = "all";
+  expect_error(tiny(), "--remat: found 'all'", bad);
+  EXPECT_FALSE(is_description("HloModule m\nENTRY e { ROOT p = f32[] parameter(0) }"));
+  EXPECT_FALSE(is_description("{\"servers\":[]}"));
+}
+
+}  // namespace
+}  // namespace automap::architecture
