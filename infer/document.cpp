@@ -318,6 +318,7 @@ void add_provenance(PlanDocument& document, const OptionTable& table, const Plan
     std::replace(key.begin(), key.end(), '-', '_');
     provenance[key] = table.value_of(option);
   }
+  if (table.source_of("software") != "default") provenance["option_software"] = table.value_of("software");
 }
 
 }  // namespace automap::infer

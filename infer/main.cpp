@@ -30,6 +30,7 @@
 #include "infer/pictures.h"
 #include "infer/plan_file.h"
 #include "infer/report.h"
+#include "infer/software.h"
 #include "infer/summary.h"
 #include "infer/sweep_report.h"
 #include "infer/vary.h"
@@ -136,6 +137,9 @@ void read_machines(Call& call) {
   if (!options.device.empty()) {
     options.input.device = machine::load_device(options.device);
     planners::set_device(*options.input.device, &call.cluster);
+  } else if (const Software* software = find_software(options.software)) {
+    options.input.device = with_host_time(*software, &call.cluster);
+    if (options.input.device) call.table.set_unless_given("device", options.input.device->name, "--software");
   }
 }
 
@@ -191,6 +195,9 @@ std::string model_line(const Call& call, const ReportOptions& report, int width)
 
 void print_document(Call& call, PlanDocument document, const pipeline::PlacedPlan& placed, double free_plan_ms = 0) {
   const InferOptions& options = call.options;
+  if (const Software* software = find_software(options.software)) {
+    document.estimates.insert(document.estimates.begin(), software_text(*software, options.input.device, call.table));
+  }
   if (call.documented()) add_provenance(document, call.table, call.input, call.cluster);
   ReportOptions report;
   report.all_planners = options.all_planners;
@@ -402,6 +409,7 @@ void take_options(Call& call) {
   call.request = make_request(options);
   limit_kinds(call.table, &options, &call.request);
   take_framework_words(call);
+  if (const Software* software = find_software(options.software)) take_software(*software, call.table);
   call.framework = &framework_asked(call.table, options);
   check_mode(call.table, options);
   ask_for_beside(call.table, &options);

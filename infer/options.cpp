@@ -11,8 +11,10 @@
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "common/machine/cluster.h"
+#include "common/machine/cluster_names.h"
 #include "infer/explain.h"
 #include "infer/pictures.h"
+#include "infer/software.h"
 #include "infer/vary.h"
 #include "profile/description_options.h"
 #include "profile/fused_chains.h"
@@ -119,7 +121,10 @@ void declare_input(OptionTable& table, InferOptions& o) {
 
 void declare_step(OptionTable& table, InferOptions& o) {
   table.group("Machines and step");
-  table.add(&o.cluster, "cluster", "a preset (" + join(machine::cluster_preset_names()) + ") or a JSON file")
+  table
+      .add(&o.cluster, "cluster",
+           "a preset (" + join(machine::cluster_preset_names()) + "), a name as " + machine::kClusterGrammar +
+               ", or a JSON file")
       .reads_file()
       .metavar("CLUSTER")
       .shown_default("none: it must be given");
@@ -198,6 +203,11 @@ void declare_plan(OptionTable& table, InferOptions& o) {
       .add(&o.framework, "for",
            "plan what this framework can run, by docs/frameworks.md; any: everything. With --layout and --sweep, too")
       .choices(planners::framework_names());
+  table
+      .add(&o.software, "software",
+           "what runs the step: its host time for a kernel and when it sums gradients, where no other option says it; "
+           "any: a compiled step")
+      .choices(software_choices());
   table
       .add(
           &o.schedule, "schedule",
@@ -729,11 +739,11 @@ std::string asked_text(const OptionTable& table) {
   constexpr int kLongestValue = 80;
   std::vector<std::string> asked;
   for (const char* option :
-       {"cluster",       "device",    "batch",      "micro-batch", "micro-batches",     "replicas",
-        "gradient-sync", "zero",      "recompute",  "memory",      "memory-reserve",    "state-factor",
-        "attention",     "stages",    "max-stages", "max-width",   "sequence-parallel", "limit",
-        "for",           "schedule",  "plan",       "layout",      "planner",           "objective",
-        "effort",        "time-limit"}) {
+       {"cluster",       "device",     "batch",      "micro-batch", "micro-batches",     "replicas",
+        "gradient-sync", "zero",       "recompute",  "memory",      "memory-reserve",    "state-factor",
+        "attention",     "stages",     "max-stages", "max-width",   "sequence-parallel", "limit",
+        "for",           "schedule",   "plan",       "layout",      "planner",           "objective",
+        "effort",        "time-limit", "software"}) {
     // Not what a plan file or a layout says of itself.
     const std::string& source = table.source_of(option);
     if (source == "default" || source == "memory" || source == "--layout" || source == table.value_of("plan")) continue;

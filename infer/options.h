@@ -37,8 +37,9 @@ struct InferOptions {
   int max_stages = 16, beam = 0;
   bool refine = false, no_refine = false, all_planners = false, planner_table = false, sensitivity = false,
        json = false;
-  std::string explore = "auto", limit = "all", framework = "any";  // --for
-  bool lone_replicas = false;                                      // by the limit
+  std::string explore = "auto", limit = "all", framework = "any",  // --for
+      software = "any";
+  bool lone_replicas = false;  // by the limit
   std::string chunks = "auto", zero_bubble = "auto", mixed_widths = "auto";
   bool beside_asked = false;  // one of these was named
   std::string effort = to_string(Effort::kNormal);

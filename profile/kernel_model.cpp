@@ -16,8 +16,6 @@ using graph::InstructionId;
 using graph::Opcode;
 using graph::Shape;
 
-// Vector work per random number of 32 bits, in units of one FP32 operation.
-constexpr double kRandomOperations = 20;
 // A vector unit issues one operation where a multiply-add counts two.
 constexpr double kIssuedPerPeak = 0.5;
 // A matrix product works on output tiles of this many elements, by a side of kTileSide; a narrower result leaves part
@@ -139,8 +137,6 @@ Work KernelModel::kernel_work(InstructionId id, bool first_is_constant) const {
       }
       break;
     case Opcode::kSort: work.memory_ms = memory_ms(all_bytes * kSortPasses); break;
-    case Opcode::kRng: work.compute_ms = vector_ms(cost.transcendentals * kRandomOperations, shape); break;
-    case Opcode::kRngBitGenerator: work.compute_ms = vector_ms(bytes(id) / 4 * kRandomOperations, shape); break;
     case Opcode::kBatchNormTraining:
     case Opcode::kBatchNormInference:
     case Opcode::kBatchNormGrad: work.memory_ms = memory_ms(all_bytes * kBatchNormPasses); break;

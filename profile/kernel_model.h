@@ -16,6 +16,7 @@ namespace automap::profile {
 
 // Vector work per element, in units of one FP32 operation.
 constexpr double kTranscendentalOperations = 8;
+constexpr double kRandomOperations = 20;  // per random number of 32 bits
 constexpr double kDivideOperations = 4;
 // Winograd's F(4x4, 3x3): blocks of 4x4 results from 6x6 inputs take 36 multiplications instead of 144.
 constexpr double kWinogradSaving = 144.0 / 36;

@@ -1,6 +1,7 @@
 #include "profile/module_structure.h"
 
 #include <algorithm>
+#include <limits>
 #include <string_view>
 #include <unordered_set>
 #include <utility>
@@ -96,6 +97,7 @@ class StructureFinder {
     out_.loop.assign(n, 0);
     out_.part.assign(n, 0);
     out_.pure.assign(n, 0);
+    out_.random.assign(n, 0);
     inside_.assign(n, 0);
     part_.assign(n, Part::kNothing);
     for (ComputationId c = 0; c < graph_.num_computations(); ++c) {
@@ -104,7 +106,13 @@ class StructureFinder {
       Region& region = out_.region[static_cast<std::size_t>(c)];
       region = prepare(computation);
       summarize(c, computation, region);
-      if (out_.role[static_cast<std::size_t>(c)] == Role::kRegion) find_levels(region);
+      if (out_.role[static_cast<std::size_t>(c)] != Role::kRegion) continue;
+      find_levels(region);
+      draw_late(region);
+      if (computation.root != kNone) {
+        const auto root = static_cast<std::size_t>(region.source[region.local(computation.root)]);
+        out_.random[static_cast<std::size_t>(c)] = region.random[root];
+      }
     }
     const auto trips = graph::trip_counts(graph_);
     for (InstructionId id = 0; id < graph_.num_instructions(); ++id) {
@@ -150,6 +158,8 @@ class StructureFinder {
       case Opcode::kMap:
       case Opcode::kPad:
       case Opcode::kReverse:
+      case Opcode::kRng:
+      case Opcode::kRngBitGenerator:
       case Opcode::kSetDimensionSize:
       case Opcode::kSlice:
       case Opcode::kTranspose: return true;
@@ -159,6 +169,14 @@ class StructureFinder {
       }
       default: return false;
     }
+  }
+
+  // The bits of a generator whose result is (state, bits).
+  bool is_drawn_bits(InstructionId id) const {
+    return draws_from(id) && graph::int_attribute(graph_, id, "index", 0) == 1;
+  }
+  bool draws_from(InstructionId id) const {
+    return opcode(id) == Opcode::kGetTupleElement && opcode(graph_.operands(id)[0]) == Opcode::kRngBitGenerator;
   }
 
   // What a computation does with a part of its first argument and nothing else.
@@ -238,7 +256,8 @@ class StructureFinder {
 
   Kind kind_of(InstructionId id) const {
     const Opcode op = opcode(id);
-    if (is_free(op)) return Kind::kFree;
+    const bool bits = is_drawn_bits(id);
+    if (is_free(op) && !bits) return Kind::kFree;
     switch (out_.fused.role_of(id)) {
       case FusedChains::Role::kNone: break;
       case FusedChains::Role::kInner:
@@ -246,6 +265,7 @@ class StructureFinder {
       case FusedChains::Role::kResult:
       case FusedChains::Role::kAnchor: return Kind::kKernel;
     }
+    if (bits) return Kind::kAlias;
     switch (op) {
       case Opcode::kBitcast:
       case Opcode::kReshape:
@@ -298,7 +318,7 @@ class StructureFinder {
       }
       region.constant[i] = constant ? 1 : 0;
       region.source[i] = kind == Kind::kAlias ? region.source[region.local(operands[0])] : static_cast<std::int32_t>(i);
-      if (kind == Kind::kAlias) continue;
+      if (kind == Kind::kAlias || draws_from(id)) continue;  // the next state is no reader of the bits
       for (InstructionId operand : operands) {
         auto& readers = region.readers[static_cast<std::size_t>(region.source[region.local(operand)])];
         if (readers.empty() || readers.back() != static_cast<std::int32_t>(i)) {
@@ -437,6 +457,42 @@ class StructureFinder {
       }
     }
     region.first_read[n] = static_cast<std::int32_t>(region.reads.size());
+  }
+
+  // Random numbers are made by the kernel that first reads them, whenever their key was ready.
+  void draw_late(Region& region) const {
+    constexpr std::int64_t kFew = 16;  // operands this much smaller (a key, a rate) tie a draw to nothing
+    const std::size_t n = region.kind.size();
+    region.random.assign(n, 0);
+    for (std::size_t i = 0; i < n; ++i) {
+      if (region.kind[i] != Kind::kLoop || region.constant[i] != 0) continue;
+      const InstructionId id = region.first + static_cast<InstructionId>(i);
+      const Opcode op = opcode(id);
+      bool random = op == Opcode::kRng || op == Opcode::kRngBitGenerator ||
+                    (op == Opcode::kCall && out_.random[static_cast<std::size_t>(graph_.called(id)[0])] != 0);
+      if (!random) {
+        bool other = false;
+        for (std::int32_t r = region.first_read[i]; r < region.first_read[i + 1]; ++r) {
+          const auto from = static_cast<std::size_t>(region.reads[static_cast<std::size_t>(r)]);
+          const graph::Shape& read = graph_.shape_of(region.first + static_cast<InstructionId>(from));
+          random = random || region.random[from] != 0;
+          other = other || (region.random[from] == 0 &&
+                            (!read.is_array() || read.num_elements * kFew > graph_.shape_of(id).num_elements));
+        }
+        random = random && !other;
+      }
+      region.random[i] = random ? 1 : 0;
+    }
+    for (std::size_t i = n; i-- > 0;) {
+      if (region.random[i] == 0 || region.readers[i].empty()) continue;
+      std::int32_t first = std::numeric_limits<std::int32_t>::max();
+      for (const std::int32_t reader : region.readers[i]) {
+        const auto r = static_cast<std::size_t>(reader);
+        const bool fuses = region.kind[r] == Kind::kLoop || region.kind[r] == Kind::kReduce;
+        first = std::min(first, region.level[r] - (fuses ? 0 : 1));
+      }
+      region.level[i] = std::max(region.level[i], first);
+    }
   }
 
   const Graph& graph_;

@@ -34,6 +34,7 @@ struct Region {
   // kernel (softmax, layer norm).
   std::vector<char> row;
   std::vector<std::int32_t> level;  // how many finished kernels it has to wait for; of regions only
+  std::vector<char> random;         // drawn, or what follows from draws alone; of regions only
 
   // What instruction i reads, by source and in the order of its operands, without constants:
   // reads[first_read[i] .. first_read[i + 1]). Of regions only.
@@ -49,7 +50,8 @@ struct ModuleStructure {
   std::vector<char> loop;
   // Reads or writes a part of its first argument and nothing else: calls of it cost nothing where that is in place.
   std::vector<char> part;
-  std::vector<char> pure;  // the same result whenever the operands are
+  std::vector<char> pure;    // the same result whenever the operands are
+  std::vector<char> random;  // its result is drawn, or follows from draws alone
   std::vector<InstructionTimes::While> whiles;
 
   FusedChains fused;

@@ -83,6 +83,8 @@ void TimeEstimator::measure() {
 double TimeEstimator::vector_operations(InstructionId id) const {
   const Opcode op = opcode(id);
   const auto n = static_cast<double>(graph_.shape_of(id).num_elements);
+  if (op == Opcode::kRngBitGenerator) return bytes(id) / 4 * kRandomOperations;
+  if (op == Opcode::kRng) return n * kRandomOperations;
   if (op == Opcode::kCall || op == Opcode::kMap) {
     const auto called = graph_.called(id);
     if (called.empty()) return 0;
@@ -109,12 +111,14 @@ void TimeEstimator::summarize(ComputationId c) {
   const Region& region = structure_.region[static_cast<std::size_t>(c)];
   Summary& summary = summaries_[static_cast<std::size_t>(c)];
   summary.operations = 0;
+  summary.drawn_bytes = 0;
   summary.parameter_bytes.clear();
   if (structure_.loop[static_cast<std::size_t>(c)] == 0) return;
   for (std::int32_t i = 0; i < computation.count; ++i) {
     const auto slot = static_cast<std::size_t>(i);
-    if (region.kind[slot] == Kind::kLoop && region.constant[slot] == 0)
-      summary.operations += vector_operations(region.first + i);
+    if (region.kind[slot] != Kind::kLoop || region.constant[slot] != 0) continue;
+    summary.operations += vector_operations(region.first + i);
+    summary.drawn_bytes += drawn_bytes(region.first + i);
   }
   summary.operations = std::min(summary.operations, kLongest);
   for (InstructionId parameter : computation.parameters) {
@@ -126,6 +130,17 @@ void TimeEstimator::summarize(ComputationId c) {
       if (region.source[region.local(computation.root)] == static_cast<std::int32_t>(slot)) read = bytes(parameter);
     }
     summary.parameter_bytes.push_back(read);
+  }
+}
+
+// Of the random numbers that a loop draws. To draw them takes about as long as to read them, which is what making them
+// again is weighed by; they are never written.
+double TimeEstimator::drawn_bytes(InstructionId id) const {
+  switch (opcode(id)) {
+    case Opcode::kRng:
+    case Opcode::kRngBitGenerator: return bytes(id);
+    case Opcode::kCall: return summaries_[static_cast<std::size_t>(graph_.called(id)[0])].drawn_bytes;
+    default: return 0;
   }
 }
 
@@ -175,7 +190,7 @@ void TimeEstimator::decide_stores(ComputationId c) {
       continue;
     }
     const InstructionId id = region.first + static_cast<InstructionId>(i);
-    double source_bytes = 0;
+    double source_bytes = drawn_bytes(id);
     for (std::int32_t r = region.first_read[i]; r < region.first_read[i + 1]; ++r) {
       const auto from = static_cast<std::size_t>(region.reads[static_cast<std::size_t>(r)]);
       const InstructionId value = region.first + static_cast<InstructionId>(from);

@@ -48,6 +48,7 @@ class TimeEstimator {
   // Of a computation that is one fused loop.
   struct Summary {
     double operations = 0;                // vector work of one execution
+    double drawn_bytes = 0;               // random numbers made in it
     std::vector<double> parameter_bytes;  // read of each parameter
   };
 
@@ -55,6 +56,7 @@ class TimeEstimator {
   graph::Opcode opcode(graph::InstructionId id) const { return graph_.instruction(id).opcode; }
   double bytes(graph::InstructionId id) const { return bytes_[at(id)]; }
   double vector_operations(graph::InstructionId id) const;
+  double drawn_bytes(graph::InstructionId id) const;
   double read_bytes(graph::InstructionId reader, graph::InstructionId value) const;
   bool is_fused(const Region& region, const Sizes& sizes, std::size_t i) const;
   void summarize(graph::ComputationId c);

@@ -15,6 +15,7 @@
 #include "common/base/suggest.h"
 #include "common/graph/variables.h"
 #include "common/machine/cluster.h"
+#include "common/machine/cluster_names.h"
 #include "profile/description_options.h"
 #include "profile/profile_hlo.h"
 
@@ -189,7 +190,14 @@ void PricingOptions::as_planned(const OptionTable& table, const std::string& nam
     std::error_code none;
     return std::find(names.begin(), names.end(), file) != names.end() || std::filesystem::is_regular_file(file, none);
   };
-  if (is_at_hand(asked, machine::cluster_preset_names())) {
+  const auto is_named = [](const std::string& text) {
+    try {
+      return machine::cluster_by_name(text).has_value();
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  if (is_named(asked) || is_at_hand(asked, {})) {
     try {
       const std::string sha256 = sha256_hex(to_json_text(machine::load_cluster(asked)));
       const std::string planned = noted("cluster_sha256");

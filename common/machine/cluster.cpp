@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <limits>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "common/base/error.h"
@@ -17,6 +16,7 @@
 #include "common/base/number_range.h"
 #include "common/base/numbers.h"
 #include "common/base/suggest.h"
+#include "common/machine/cluster_names.h"
 #include "common/machine/collectives_json.h"
 #include "common/machine/device.h"
 
@@ -29,112 +29,11 @@ constexpr std::uint64_t kMaxClusterBytes = 16 << 20;
 // Between a figure and what was measured of the same links.
 constexpr double kLargestContradiction = 2;
 
-// A device that is known without an entry under "devices".
-std::optional<DeviceType> known_device(const std::string& name) {
-  const std::optional<DeviceModel> model = find_device(name);
-  if (!model) return std::nullopt;
-  DeviceType type;
-  type.memory_gib = model->memory_gib;
-  type.peak_tflops = model->peak_tflops;
-  type.memory_gbytes_per_s = model->memory_gbytes_per_s;
-  return type;
-}
-
-struct Preset {
-  const char* name;
-  int servers;
-  const char* device;
-  double intra_gbytes_per_s;
-  double inter_gbytes_per_s;
-  double intra_latency_us;
-  double inter_latency_us;
-  bool measured = true;  // the device's known links count, else ring formulas of the figures
-};
-
-// All presets have 8 devices per server; bandwidths are per direction.
-constexpr Preset kPresets[] = {
-    // Auto-MAP (arXiv 2007.04069), Table 2: V100-16GB, NVLink 130 GB/s, Ethernet 25 Gbit/s; no latencies given there.
-    {"config-a", 2, "v100-16gb", 130, 3.125, 0, 0, false},
-    {"config-b", 3, "v100-16gb", 130, 3.125, 0, 0, false},
-    {"config-c", 4, "v100-16gb", 130, 3.125, 0, 0, false},
-    // NVIDIA DGX-1 as measured for Aceso: NVLink 2, 150 GB/s per device and way, 100 Gbit/s InfiniBand per server.
-    {"v100-2x8", 2, "v100-32gb", 150, 12.5, 36, 80},
-    {"v100-4x8", 4, "v100-32gb", 150, 12.5, 36, 80},
-    // NVIDIA DGX A100: NVLink 3, 600 GB/s per device both ways = 300; 8 x HDR InfiniBand of 200 Gbit/s = 200 GB/s per
-    // server. Latencies here and below: a small message between two devices, as NCCL tests show them, rounded.
-    {"a100-40gb-2x8", 2, "a100-40gb", 300, 200, 3, 6},
-    {"a100-2x8", 2, "a100-80gb", 300, 200, 3, 6},
-    {"a100-4x8", 4, "a100-80gb", 300, 200, 3, 6},
-    {"a100-8x8", 8, "a100-80gb", 300, 200, 3, 6},
-    // The same servers in a cloud with 400 Gbit/s of network in all (AWS p4de.24xlarge).
-    {"a100-cloud-4x8", 4, "a100-80gb", 300, 50, 3, 20},
-    // NVIDIA DGX H100 / H200: NVLink 4, 900 GB/s both ways = 450; 8 x NDR InfiniBand of 400 Gbit/s = 400 GB/s.
-    {"h100-1x8", 1, "h100-80gb", 450, 400, 3, 5},
-    {"h100-2x8", 2, "h100-80gb", 450, 400, 3, 5},
-    {"h100-4x8", 4, "h100-80gb", 450, 400, 3, 5},
-    {"h100-8x8", 8, "h100-80gb", 450, 400, 3, 5},
-    {"h200-1x8", 1, "h200-141gb", 450, 400, 3, 5},
-    {"h200-2x8", 2, "h200-141gb", 450, 400, 3, 5},
-    {"h200-4x8", 4, "h200-141gb", 450, 400, 3, 5},
-};
-
-Cluster make_preset(const Preset& preset) {
-  Cluster cluster;
-  cluster.name = preset.name;
-  ServerGroup servers;
-  servers.count = preset.servers;
-  servers.devices = 8;
-  servers.intra_gbytes_per_s = preset.intra_gbytes_per_s;
-  servers.inter_gbytes_per_s = preset.inter_gbytes_per_s;
-  servers.device = preset.device;
-  if (preset.measured) {
-    servers.links = known_links(preset.device);
-    // Where nothing was measured: a device has its own network port, one of as many as there are devices.
-    if (!servers.links.send(false)) {
-      const double port = servers.inter_gbytes_per_s / servers.devices * kBytesPerMsPerGByteS;
-      const CollectiveTime own_port(preset.inter_latency_us * 1e-3, 1 / port);
-      servers.links.rows.push_back({Operation::kSend, 2, 2, own_port, true});
-    }
-  }
-  cluster.servers.push_back(servers);
-  cluster.intra_latency_us = preset.intra_latency_us;
-  cluster.inter_latency_us = preset.inter_latency_us;
-  cluster.devices[preset.device] = *known_device(preset.device);
-  return cluster;
-}
-
 // "did you mean X? " when some candidate is near, else "".
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates) {
   if (word.size() > 100) return "";
   const std::string name = closest_name(word, candidates);
   return name.empty() ? "" : "did you mean " + name + "? ";
-}
-
-// The presets whose words ("a100", "2x8") the name shares most, less those of their own; none when it shares none.
-// "a100-80gb-2x8" means a100-2x8, though a100-40gb-2x8 is written more like it.
-std::vector<std::string> presets_by_words(const std::string& name) {
-  const auto words_of = [](const std::string& text) {
-    std::set<std::string> words;
-    for (std::size_t begin = 0; begin <= text.size();) {
-      const std::size_t end = std::min(text.find_first_of("-_", begin), text.size());
-      if (end > begin) words.insert(text.substr(begin, end - begin));
-      begin = end + 1;
-    }
-    return words;
-  };
-  const std::set<std::string> asked = words_of(name);
-  std::vector<std::string> best;
-  int most = 0;
-  for (const std::string& preset : cluster_preset_names()) {
-    int shared = 0, own = 0;
-    for (const std::string& word : words_of(preset)) ++(asked.count(word) > 0 ? shared : own);
-    const int worth = 2 * shared - own;
-    if (shared == 0 || worth < most) continue;
-    if (worth > most) best.clear();
-    best.push_back(preset);
-    most = worth;
-  }
-  return best;
 }
 
 // Ranges are check_cluster's.
@@ -327,16 +226,8 @@ Cluster parse_cluster(std::string_view json_text, const std::string& source) {
   return cluster;
 }
 
-std::vector<std::string> cluster_preset_names() {
-  std::vector<std::string> names;
-  for (const Preset& preset : kPresets) names.emplace_back(preset.name);
-  return names;
-}
-
 Cluster load_cluster(const std::string& name_or_path) {
-  for (const Preset& preset : kPresets) {
-    if (name_or_path == preset.name) return make_preset(preset);
-  }
+  if (const std::optional<Cluster> named = cluster_by_name(name_or_path)) return *named;
   std::error_code ignored;
   const bool looks_like_path = name_or_path.find('/') != std::string::npos ||
                                name_or_path.find(".json") != std::string::npos ||
@@ -347,7 +238,8 @@ Cluster load_cluster(const std::string& name_or_path) {
     std::string guess = nearest(name_or_path, alike.empty() ? names : alike);
     if (guess.empty() && !alike.empty()) guess = "did you mean " + alike.front() + "? ";
     throw Error(ErrorKind::kConfig, "no cluster preset or file named \"" + name_or_path + "\"",
-                guess + "presets: " + join(names) + "; or a JSON file, see docs/formats/cluster.md");
+                guess + "presets: " + join(names) + "; others as " + kClusterGrammar +
+                    "; or a JSON file, see docs/formats/cluster.md");
   }
   try {
     return parse_cluster(read_file(name_or_path, kMaxClusterBytes), name_or_path);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <utility>
 
 #include "common/base/error.h"
@@ -201,10 +202,56 @@ std::optional<DeviceModel> find_device(const std::string& name) {
   return std::nullopt;
 }
 
+namespace {
+
+// "host_us=40,memory_gib=79" over a device; `whole` is what the user wrote, and the name of the device that comes out.
+DeviceModel with_changes(const DeviceModel& device, const std::string& changes, const std::string& whole) {
+  const JsonSource from{whole, ErrorKind::kConfig,
+                        "DEVICE:KEY=VALUE[,KEY=VALUE...]; docs/device-model.md lists the keys, such as host_us and "
+                        "memory_gib"};
+  Json document = parse_json(to_json_text(device), from);
+  std::set<std::string> constants, given;
+  for (const Scalar& scalar : kScalars) constants.insert(scalar.name);
+  std::set<std::string> keys = constants;
+  keys.insert({"memory_gbytes_per_s", "memory_gib", "link_gbytes_per_s", "cores"});
+  for (std::size_t begin = 0; begin <= changes.size();) {
+    const std::size_t end = std::min(changes.find(',', begin), changes.size());
+    const std::string change = changes.substr(begin, end - begin);
+    begin = end + 1;
+    const std::size_t equals = change.find('=');
+    const std::string key = change.substr(0, equals);
+    const std::string text = equals == std::string::npos ? "" : change.substr(equals + 1);
+    if (keys.count(key) == 0 || text.empty()) {
+      throw Error(ErrorKind::kConfig, "device '" + whole + "': found '" + change + "', expected KEY=VALUE",
+                  "keys: " + join(std::vector<std::string>(keys.begin(), keys.end())));
+    }
+    if (!given.insert(key).second) {
+      throw Error(ErrorKind::kConfig, "device '" + whole + "': " + key + " comes twice", "give it once");
+    }
+    document[key] = parse_json(text, {whole + ": " + key, ErrorKind::kConfig, "expected a number"});
+    if (constants.count(key) > 0) document["sources"][key] = "as given";
+  }
+  Json assumed = Json::array();
+  for (const Json& name : document["assumptions"]) {
+    if (given.count(name.get<std::string>()) == 0) assumed.push_back(name);
+  }
+  document["assumptions"] = std::move(assumed);
+  DeviceModel changed = parse_device(document.dump(), whole);
+  changed.name = whole;
+  return changed;
+}
+
+}  // namespace
+
 DeviceModel load_device(const std::string& name_or_path) {
   if (auto device = find_device(name_or_path)) return *std::move(device);
   std::error_code ignored;
-  if (!std::filesystem::exists(name_or_path, ignored)) {
+  const bool file = std::filesystem::exists(name_or_path, ignored);
+  const std::size_t colon = name_or_path.rfind(':');
+  if (!file && colon != std::string::npos && name_or_path.find('=', colon) != std::string::npos) {
+    return with_changes(load_device(name_or_path.substr(0, colon)), name_or_path.substr(colon + 1), name_or_path);
+  }
+  if (!file) {
     throw Error(ErrorKind::kConfig, "unknown device '" + name_or_path + "', and no file of that name",
                 "known devices: " + join(device_names()) + "; or give a device file (docs/device-model.md)");
   }

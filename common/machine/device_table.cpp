@@ -6,6 +6,8 @@
 // is an assumption, and device_constants() says so.
 #include "common/machine/device_table.h"
 
+#include <map>
+#include <string>
 #include <utility>
 
 namespace automap::machine {
@@ -108,6 +110,25 @@ DeviceModel blackwell() {
   return device;
 }
 
+// By their data sheets alone: dense peaks, memory, units. Every constant is an assumption.
+DeviceModel by_sheet(std::map<std::string, double> peak_tflops, double gbytes_per_s, double link_gbytes_per_s,
+                     int cores) {
+  DeviceModel device;
+  device.peak_tflops = std::move(peak_tflops);
+  device.memory_gbytes_per_s = gbytes_per_s;
+  device.link_gbytes_per_s = link_gbytes_per_s;
+  device.cores = cores;
+  device.vector_convolution_efficiency = kLikeVolta;
+  return device;
+}
+
+// What the vendor's sheet of a card gives with f32 sums, in the order of a table: f32, tf32, 16 bits, 8 bits.
+std::map<std::string, double> peaks(double f32, double tf32, double half, double f8, double i8) {
+  std::map<std::string, double> all = {{"f32", f32}, {"tf32", tf32}, {"f16", half}, {"bf16", half}, {"i8", i8}};
+  if (f8 > 0) all["f8"] = f8;
+  return all;
+}
+
 DeviceModel named(const char* name, double memory_gib, DeviceModel device) {
   device.name = name;
   device.memory_gib = memory_gib;
@@ -118,9 +139,22 @@ DeviceModel named(const char* name, double memory_gib, DeviceModel device) {
 
 const std::vector<DeviceModel>& device_table() {
   static const std::vector<DeviceModel> devices = {
-      named("v100-16gb", 16, volta()),      named("v100-32gb", 32, volta()), named("a100-40gb", 40, ampere(1555)),
-      named("a100-80gb", 80, ampere(2039)), named("h100", 80, hopper(3350)), named("h200", 140, hopper(4800)),
+      named("v100-16gb", 16, volta()),
+      named("v100-32gb", 32, volta()),
+      named("a100-40gb", 40, ampere(1555)),
+      named("a100-80gb", 80, ampere(2039)),
+      named("h100", 80, hopper(3350)),
+      named("h200", 140, hopper(4800)),
       named("b200", 178, blackwell()),
+      // NVIDIA A10 (2021), L4 and L40S (2023), GeForce RTX 4090 (2022): PCIe 4.0 x16. What a card shows of its memory.
+      named("a10", 22, by_sheet(peaks(31.2, 62.5, 125, 0, 250), 600, 25, 72)),
+      named("l4", 22, by_sheet(peaks(30.3, 60.5, 121, 242.5, 242.5), 300, 25, 58)),
+      named("l40s", 44, by_sheet(peaks(91.6, 183, 362, 733, 733), 864, 25, 142)),
+      named("rtx4090", 23, by_sheet(peaks(82.6, 82.6, 165.2, 330.3, 660.6), 1008, 25, 128)),
+      // NVIDIA H20 (2023), GB200 (one GPU, 2024); AMD MI300X (2023).
+      named("h20", 95, by_sheet(peaks(44, 74, 148, 296, 296), 4000, 390, 78)),
+      named("gb200", 184, by_sheet(peaks(80, 1250, 2500, 5000, 5000), 8000, 780, 148)),
+      named("mi300x", 191, by_sheet(peaks(163.4, 653.7, 1307.4, 2614.9, 2614.9), 5300, 380, 304)),
   };
   return devices;
 }

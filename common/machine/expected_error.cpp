@@ -42,7 +42,8 @@ bool begins_with(const std::string& text, const std::string& start) {
 }  // namespace
 
 ExpectedError compute_error(const std::string& device, const std::string& work) {
-  const auto known = find_device(device);
+  // One with changes ("h100:host_us=40") is met as well as without.
+  const auto known = find_device(device.substr(0, device.find(':')));
   // An H200 is an H100 with more memory.
   std::string name = known ? known->name : device;
   if (name == "h200") name = "h100";

@@ -80,6 +80,37 @@ class Infer(ProgramTest):
             with self.assertRaises(jsonschema.ValidationError):
                 jsonschema.validate({**minimal, **bad}, PLANS)
 
+    def test_software_says_the_host_time_and_when_gradients_are_summed(self):
+        model = FIXTURES / "tiny_mlp.stripped.hlo"
+        asked = (model, "--cluster", "a100-2x8", "--batch", "64", "--layout", "dp=8,micro-batch-size=8")
+
+        def plan(*more):
+            result = run("automap-infer", *asked, *more, "--json")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            return json.loads(result.stdout)
+
+        plain, megatron = plan(), plan("--software", "megatron")
+        self.assertEqual(plan("--software", "jax")["simulated_step_ms"], plain["simulated_step_ms"])
+        self.assertGreater(megatron["simulated_step_ms"], 3 * plain["simulated_step_ms"])  # most of it is launches
+        self.assertEqual(megatron["gradient_sync"], "after")
+        self.assertEqual(megatron["provenance"]["option_software"], "megatron")
+        self.assertEqual(megatron["provenance"]["option_device"], "a100-80gb:host_us=40")
+        self.assertIn("software megatron: 40 us of host time for a kernel, gradients summed behind", megatron["estimates"][0])
+        # The same by its parts, and what is named stays.
+        parts = plan("--device", "a100-80gb:host_us=40", "--gradient-sync", "after")
+        self.assertEqual(parts["simulated_step_ms"], megatron["simulated_step_ms"])
+        beside = plan("--software", "megatron", "--gradient-sync", "overlap")
+        self.assertEqual(beside["gradient_sync"], "overlap")
+        self.assertEqual(beside["simulated_step_ms"], plan("--software", "torch-eager")["simulated_step_ms"])
+        wrong = run("automap-infer", *asked, "--software", "megatrn")
+        self.assertEqual(wrong.returncode, 2)
+        self.assertIn("torch-compile", wrong.stderr)
+        mixed = self.put("mixed.json", json.dumps({"servers": [
+            {"devices": 8, "device": name, "intra_gbytes_per_s": 100, "inter_gbytes_per_s": 10} for name in ("h100", "b200")]}))
+        wrong = run("automap-infer", model, "--cluster", mixed, "--software", "megatron")
+        self.assertEqual(wrong.returncode, 2)
+        self.assertIn("--device DEVICE:host_us=40", wrong.stderr)
+
     def test_a_device_file_stands_for_the_clusters_devices(self):
         model = FIXTURES / "transformer_bf16.hlo.gz"
         device = {"schema": "automap.device/1", "name": "mine", "peak_tflops": {"f32": 10, "bf16": 60}, "memory_gbytes_per_s": 1000, "memory_gib": 30}

@@ -198,6 +198,46 @@ TEST(DeviceModel, SiblingsReadOneValueOnce) {
   EXPECT_NEAR(entry_ms(entry(two)), kPassMs, 0.2 * kPassMs);
 }
 
+// A product, then `rest`, on an A100. `draws`: `keep` is a mask drawn from a key, laid over what there is with `none`.
+double dropout_ms(const std::string& rest, bool draws = true) {
+  const std::string drawn =
+      " draw = (u64[2], u32[4096,4096]) rng-bit-generator(key), algorithm=rng_philox\n"
+      " next = u64[2] get-tuple-element(draw), index=0\n"
+      " bits = u32[4096,4096] get-tuple-element(draw), index=1\n rate = u32[] constant(9)\n"
+      " rates = u32[4096,4096] broadcast(rate), dimensions={}\n"
+      " keep = pred[4096,4096] compare(bits, rates), direction=LT\n z = f32[] constant(0)\n"
+      " none = BIG broadcast(z), dimensions={}\n";
+  return entry_ms(entry("ENTRY e { x = BIG parameter(0)\n key = u64[2] parameter(1)\n w = BIG parameter(2)\n"
+                        " early = BIG dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n" +
+                        (draws ? drawn : "") + rest + " }"),
+                  "a100-80gb");
+}
+
+TEST(DeviceModel, RandomNumbersAreMadeByTheKernelThatReadsThem) {
+  const double pass = 67.108864 / (2039 * 0.85);
+  const double launch = 0.0025, draw = 20 * 16.777216e6 / (19.5e9 * 0.7 * 0.5);
+  const double product = dropout_ms(" ROOT r = BIG negate(x)", false) - 2 * pass - launch;
+  EXPECT_GT(product, 5 * pass);
+  // Over the result of a product, though the key was there before it: no bits and no mask are written.
+  EXPECT_NEAR(dropout_ms(" ROOT r = BIG select(keep, early, none)") - product, 2 * pass + launch, 0.1 * pass);
+  // To draw 16 Mi numbers takes 20 operations each, whatever is written of them.
+  EXPECT_NEAR(dropout_ms(" ROOT r = pred[4096,4096] negate(keep)") - product, draw + launch, 0.2 * pass);
+  // A gradient reads the mask that the forward kernel wrote, a byte per value, and does not draw again.
+  const auto both = [&](const std::string& first, const std::string& second, bool draws) {
+    return dropout_ms(" a = BIG " + first +
+                          "\n d = BIG dot(a, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n ROOT r = BIG " +
+                          second,
+                      draws);
+  };
+  const double mask =
+      both("select(keep, early, none)", "select(keep, d, none)", true) - both("negate(early)", "negate(d)", false);
+  EXPECT_NEAR(mask, 0.5 * pass, 0.1 * pass);
+  // Numbers that a product reads are written for it.
+  const double written =
+      dropout_ms(" f = BIG convert(bits)\n ROOT r = BIG dot(f, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}");
+  EXPECT_NEAR(written - 2 * product, std::max(pass, draw) + launch, 0.2 * pass);
+}
+
 TEST(DeviceModel, HelperCallsFuseLikeTheirBodies) {
   const std::string inlined = entry(
       "ENTRY e { x = BIG parameter(0)\n z = f32[] constant(0)\n n = BIG negate(x)\n zb = BIG broadcast(z), "

@@ -133,8 +133,7 @@ TEST(ClusterDevices, EveryNameOfTheTable) {
 
 TEST(Cluster, NamesNearAPresetAreFoundByTheirWords) {
   for (const auto& [asked, meant] :
-       {std::pair("a100-80gb-2x8", "a100-2x8"), std::pair("h100-80gb-4x8", "h100-4x8"),
-        std::pair("a100-40gb-4x8", "a100-4x8"), std::pair("a100-40gb-2x4", "a100-40gb-2x8"),
+       {std::pair("a100-80gb-2y8", "a100-2x8"), std::pair("a100-40gb-2y8", "a100-40gb-2x8"),
         std::pair("dgx-h100", "h100-1x8"), std::pair("h10-4x8", "h100-4x8"), std::pair("confg-b", "config-b")}) {
     try {
       load_cluster(asked);
@@ -142,6 +141,61 @@ TEST(Cluster, NamesNearAPresetAreFoundByTheirWords) {
     } catch (const Error& error) {
       EXPECT_THAT(error.hint(), HasSubstr(std::string("did you mean ") + meant + "? ")) << asked;
     }
+  }
+}
+
+TEST(Cluster, NamesSayWhatIsInThem) {
+  const Cluster large = load_cluster("h100-512x8@400g");
+  EXPECT_EQ(large.name, "h100-512x8@400g");
+  EXPECT_EQ(large.num_servers(), 512);
+  EXPECT_EQ(large.num_devices(), 4096);
+  EXPECT_EQ(large.servers[0].intra_gbytes_per_s, 450);
+  EXPECT_EQ(large.servers[0].inter_gbytes_per_s, 400);
+  EXPECT_NO_THROW(check_cluster(large, "large"));
+  // Servers of other sizes have as many ports as devices, and older ones one in all.
+  EXPECT_EQ(load_cluster("h100-2x4").servers[0].inter_gbytes_per_s, 200);
+  EXPECT_EQ(load_cluster("v100-2x4").servers[0].inter_gbytes_per_s, 12.5);
+  EXPECT_EQ(load_cluster("v100-16gb-8x8").devices.at("v100-16gb").memory_gib, 16);
+  // Networks: ports of a rate, for every device or counted.
+  for (const auto& [network, gbytes] : {std::pair("hdr4", 100.0), std::pair("hdr", 200.0), std::pair("100g", 100.0),
+                                        std::pair("100gx1", 12.5), std::pair("edr1", 12.5), std::pair("xdr", 800.0)}) {
+    const Cluster cluster = load_cluster(std::string("a100-80gb-128x8@") + network);
+    EXPECT_EQ(cluster.servers[0].inter_gbytes_per_s, gbytes) << network;
+    // One device sends through its part of the ports.
+    EXPECT_NEAR(cluster.servers[0].links.send(false)->ms_per_byte * 1e6, 1 / (gbytes / 8), 1e-9) << network;
+  }
+  // Two names of one cluster are one; files and presets keep theirs.
+  EXPECT_EQ(to_json_text(load_cluster("a100-80gb-2x8")), to_json_text(load_cluster("a100-2x8")));
+  EXPECT_EQ(to_json_text(load_cluster("h100-80gb-4x8")), to_json_text(load_cluster("h100-4x8")));
+  // More servers of a preset's kind are the preset but for their number.
+  Cluster more = load_cluster("v100-16x8"), preset = load_cluster("v100-4x8");
+  preset.name = more.name;
+  preset.servers[0].count = 16;
+  EXPECT_EQ(to_json_text(more), to_json_text(preset));
+  for (const std::string& device : device_names()) {
+    EXPECT_NO_THROW(check_cluster(load_cluster(device + "-3x8"), device)) << device;
+  }
+}
+
+TEST(Cluster, NamesThatAreWrongSayWhy) {
+  const auto message = [](const std::string& name) {
+    try {
+      load_cluster(name);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kConfig) << name;
+      return std::string(error.what()) + " | " + error.hint();
+    }
+    ADD_FAILURE() << name;
+    return std::string();
+  };
+  for (const char* name : {"h100-513x8", "h100-99999999x99999999", "h100-999999999999x8", "h100-0x8", "h100-2x0"}) {
+    EXPECT_THAT(message(name), HasSubstr("at most 4096 devices in all")) << name;
+  }
+  for (const char* network : {"", "g", "400", "400gb", "0g", "hdr0", "hdr65", "400gx", "400gx0", "999999999g", "ib"}) {
+    EXPECT_THAT(message(std::string("h100-2x8@") + network), HasSubstr("no network \"" + std::string(network) + "\""));
+  }
+  for (const char* name : {"z100-2x8", "h100-2x8x2", "h100-2", "h100-x8", "-2x8", "@400g", "h100@400g"}) {
+    EXPECT_THAT(message(name), HasSubstr("DEVICE-SERVERSxDEVICES")) << name;
   }
 }
 

@@ -54,9 +54,9 @@ CollectiveGroup group_of(const MeasuredLinks& links, int servers, int per_server
 TEST(Collectives, GrowWithBytesFallPerByteAndGainNothingFromParts) {
   std::vector<MeasuredLinks> all = {{}};
   for (const std::string& name : device_names()) {
-    all.push_back(known_links(name));
-    EXPECT_FALSE(all.back().empty()) << name;
+    if (!known_links(name).empty()) all.push_back(known_links(name));
   }
+  EXPECT_EQ(all.size(), 8u);  // seven devices beside none; those known by their data sheets have none
   for (const MeasuredLinks& links : all) {
     for (const int servers : {1, 2, 5}) {
       for (const int per_server : {1, 2, 3, 4, 6, 8, 16}) {

@@ -27,8 +27,8 @@ std::string config_error(const std::function<void()>& action) {
 }
 
 TEST(DeviceTable, NamesAndAliases) {
-  EXPECT_THAT(device_names(),
-              testing::ElementsAre("v100-16gb", "v100-32gb", "a100-40gb", "a100-80gb", "h100", "h200", "b200"));
+  EXPECT_THAT(device_names(), testing::ElementsAre("v100-16gb", "v100-32gb", "a100-40gb", "a100-80gb", "h100", "h200",
+                                                   "b200", "a10", "l4", "l40s", "rtx4090", "h20", "gb200", "mi300x"));
   for (const std::string& name : device_names()) {
     const DeviceModel device = load_device(name);
     EXPECT_EQ(device.name, name);
@@ -41,6 +41,29 @@ TEST(DeviceTable, NamesAndAliases) {
   const std::string message = config_error([] { load_device("tpu-v9"); });
   EXPECT_THAT(message, HasSubstr("tpu-v9"));
   EXPECT_THAT(message, HasSubstr("v100-16gb, v100-32gb"));
+}
+
+TEST(DeviceTable, ChangesAreGivenBehindAName) {
+  const std::string name = "a100-80gb:host_us=40,memory_gib=78.5";
+  const DeviceModel changed = load_device(name), plain = load_device("a100-80gb");
+  EXPECT_EQ(changed.name, name);  // in no table: it stands for the devices of a cluster
+  EXPECT_EQ(changed.host_us, 40);
+  EXPECT_EQ(changed.memory_gib, 78.5);
+  EXPECT_EQ(changed.sources.at("host_us"), "as given");
+  DeviceModel back = changed;
+  back.name = plain.name;
+  back.host_us = plain.host_us;
+  back.memory_gib = plain.memory_gib;
+  back.sources.erase("host_us");
+  EXPECT_EQ(to_json_text(back), to_json_text(plain));
+  for (const auto& [wrong, what] :
+       {std::pair("h100:host_us=-1", "host_us"), std::pair("h100:memory_gib=0", "memory_gib"),
+        std::pair("h100:vector_efficiency=1.5", "a share above 0"), std::pair("h100:host=4", "expected KEY=VALUE"),
+        std::pair("h100:host_us=", "expected KEY=VALUE"), std::pair("h100:host_us=4,", "expected KEY=VALUE"),
+        std::pair("h100:host_us=forty", "host_us"), std::pair("h100:host_us=4,host_us=5", "comes twice"),
+        std::pair("tpu:host_us=4", "unknown device 'tpu'")}) {
+    EXPECT_THAT(config_error([&name = wrong] { load_device(name); }), HasSubstr(what)) << wrong;
+  }
 }
 
 TEST(DeviceTable, TypesFallBackToWiderOnes) {
