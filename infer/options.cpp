@@ -468,7 +468,8 @@ void ask_for_beside(const OptionTable& table, InferOptions* options) {
     }
     if (schedule == Schedule::kInterleaved && options->chunks == "1")
       refuse("--chunks 1 leaves out", "drop one of them");
-    if ((schedule == Schedule::kZbH1 || schedule == Schedule::kZbV) && options->zero_bubble == "off") {
+    if (schedule != Schedule::kSearched && pipeline::shape_of(*schedule)->split_backward &&
+        options->zero_bubble == "off") {
       refuse("--zero-bubble off leaves out", "drop one of them");
     }
     if (options->objective == "value") refuse("--objective value cannot judge: it has no V", "drop one of them");
@@ -682,7 +683,7 @@ planners::BesidePlan make_beside(const InferOptions& o) {
   beside.split_backward = o.zero_bubble == "auto";
   const auto left_out = [&](Schedule ordered) {
     return (schedule && *schedule != ordered) || (ordered == Schedule::kInterleaved && asked == 1) ||
-           ((ordered == Schedule::kZbH1 || ordered == Schedule::kZbV) && !beside.split_backward);
+           (ordered != Schedule::kSearched && pipeline::shape_of(ordered)->split_backward && !beside.split_backward);
   };
   beside.schedules.erase(std::remove_if(beside.schedules.begin(), beside.schedules.end(), left_out),
                          beside.schedules.end());

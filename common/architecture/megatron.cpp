@@ -130,6 +130,9 @@ Model read_megatron(std::string_view text, const std::string& source, StepOption
   said->dtype = arguments.has("--bf16") ? "bf16" : arguments.has("--fp16") ? "f16" : "f32";
   const std::string optimizer = arguments.text("--optimizer");
   if (optimizer == "sgd") said->optimizer = "sgd";
+  if (!optimizer.empty() && optimizer != "sgd" && optimizer != "adam") {
+    throw Error(ErrorKind::kData, source + ": --optimizer: found '" + optimizer + "', expected adam or sgd");
+  }
   return model;
 }
 

@@ -70,6 +70,10 @@ void check_model(const Model& model, std::int64_t samples, const std::string& so
           most = std::max(most, static_cast<double>(block.experts) * static_cast<double>(block.hidden) *
                                     static_cast<double>(model.hidden));
         }
+        if (block.kind == BlockKind::kConvolution) {
+          const double kernel = static_cast<double>(block.kernel), channels = static_cast<double>(block.channels);
+          most = std::max({most, places * channels, kernel * kernel * channels * channels});
+        }
         if (block.kind == BlockKind::kConvolution && model.input != InputKind::kImages) {
           does_not_fit(source, "convolutions are of images, and the input is none", "give \"input\": \"images\"");
         }

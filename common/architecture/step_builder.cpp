@@ -80,12 +80,15 @@ Value StepBuilder::layer(const LayerGroup& group, Value x) {
   }
   const Value whole = x;
   Value shared = kNoValue;
+  std::map<std::string, int> seen;  // kinds of blocks in front
   for (std::size_t i = 0; i < group.blocks.size(); ++i) {
     const Block& one = group.blocks[i];
     const char* const kind = one.kind == BlockKind::kAttention     ? (one.cross ? "cross_attention" : "attention")
                              : one.kind == BlockKind::kConvolution ? "convolution"
                                                                    : "mlp";
-    const std::string name = std::string(kind) + "_norm";
+    const int before = seen[kind]++;
+    const std::string again = before == 0 ? "" : "_" + std::to_string(before);
+    const std::string name = kind + again + "_norm";
     Value y = model_.parallel ? whole : x;
     if (model_.conditioned) {
       y = normalized(y);
@@ -99,7 +102,11 @@ Value StepBuilder::layer(const LayerGroup& group, Value x) {
         y = norm(name, y);
       }
     }
-    y = block(one, y);
+    if (before == 0) {
+      y = block(one, y);
+    } else {
+      in("again" + again, [&] { y = block(one, y); });
+    }
     if (model_.norm == NormPlace::kAround) y = norm(name + "_out", y);
     if (model_.conditioned) y = tape_.multiply(y, modulations[3 * i + 2]);
     // A convolution that changes the size of its images goes on alone.

@@ -169,6 +169,7 @@ double network_gbytes_per_s(std::string text, int devices) {
     gbits = rate;
     text.erase(0, 3);
     named = true;
+    break;
   }
   if (!named) {
     gbits = take_number(&text);

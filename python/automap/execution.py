@@ -39,7 +39,10 @@ def compile_text(text, device, name):
         raise ProgramsError(f"{name}: XLA does not take it: {str(error).splitlines()[0]}") from error
 
     def run(arrays):
-        return [parts[0] for parts in loaded.execute_sharded(arrays).disassemble_into_single_device_arrays()]
+        try:
+            return [parts[0] for parts in loaded.execute_sharded(arrays).disassemble_into_single_device_arrays()]
+        except Exception as error:
+            raise ProgramsError(f"{name}: XLA cannot run it: {str(error).splitlines()[0]}") from error
 
     return run
 
@@ -113,6 +116,10 @@ class Execution:
 
         def send(program, name, m, group):
             there[group, name, m] = jax.device_put(there[program.group, name, m], devices[group])
+            # What its own group does not read is kept by those that it went to.
+            last = max(r.group for r in section.readers[name] if r.kind != "update" and r.group != program.group)
+            if group == last and (program.group, name, m) not in uses:
+                del there[program.group, name, m]
 
         walk(section, run, send)
         once = {}

@@ -37,6 +37,22 @@ class Section:
             for name in program.reads:
                 self.readers.setdefault(name, []).append(program)
 
+    def check(self):
+        """Raises ValueError where its lists do not fit each other."""
+        if self.micro_batches < 1:
+            raise ValueError(f"micro_batches is {self.micro_batches}")
+        if self.groups < 1 or len(self.order) != self.groups:
+            raise ValueError(f"{len(self.order)} lists of work for {self.groups} groups")
+        wrong = [program.name for program in self.programs if program.group not in range(self.groups)]
+        if wrong:
+            raise ValueError(f"{wrong[0]} runs on a group that there is not")
+        for order in self.order:
+            for kind, part, micro_batch in order:
+                if kind not in ("F", "B", "W") or part < 0 or micro_batch not in range(self.micro_batches):
+                    raise ValueError(f"{[kind, part, micro_batch]} in a list of work")
+        if not all(isinstance(told, dict) for told in (self.values, self.holders, *self.results)):
+            raise TypeError("values, holders or results")
+
     def program_of(self, item):
         """What an element of a group's order runs. None: nothing; the gradients of the weights are made by the backward."""
         kind, part, _ = item
@@ -63,8 +79,8 @@ class Manifest:
                 record = json.load(file)
         except OSError as error:
             raise ProgramsError(f"{path}: {error.strerror}; give the folder that automap emit --to hlo wrote") from None
-        except ValueError as error:
-            raise ProgramsError(f"{path}: it is no JSON ({error}); write the folder again") from None
+        except (ValueError, RecursionError) as error:
+            raise ProgramsError(f"{path}: it is no JSON that can be read ({error}); write the folder again") from None
         schema = record.get("schema") if isinstance(record, dict) else None
         if schema != SCHEMA:
             raise ProgramsError(f"{path}: its schema is {schema!r}, expected {SCHEMA!r}; write the folder again with this version")
@@ -75,8 +91,12 @@ class Manifest:
             self.group_of_part, self.module = record["group_of_part"], record["module"]
             self.plan = Section(record["plan"], [group["order"] for group in self.groups], self.micro_batches)
             self.whole = Section(record["whole"], [[["B", 0, m] for m in range(self.micro_batches)]], self.micro_batches)
-        except (KeyError, TypeError) as error:
-            raise ProgramsError(f"{path}: {error} is missing, or is not what it should be; write the folder again") from None
+            for section in (self.plan, self.whole):
+                section.check()
+        except KeyError as error:
+            raise ProgramsError(f"{path}: {error} is missing; write the folder again") from None
+        except (TypeError, ValueError, AttributeError, IndexError) as error:
+            raise ProgramsError(f"{path}: something in it is not what it should be ({error}); write the folder again") from None
 
     def text(self, name):
         path = os.path.join(self.folder, name)

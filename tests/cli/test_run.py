@@ -94,6 +94,21 @@ class Programs(Emitted):
         self.assertEqual({one["role"] for one in manifest.inputs}, {"variable", "batch"})
         for program in manifest.plan.programs + manifest.whole.programs:
             self.assertIn("ENTRY", manifest.text(program.file))
+        # What is no manifest is said to be none, whatever is wrong with it.
+        whole = (folder / "manifest.json").read_text()
+        for key, value in (("micro_batches", -5), ("groups", []), ("plan", {**json.loads(whole)["plan"], "groups": 3}), ("samples", None),
+                           ("plan", {**json.loads(whole)["plan"], "values": []}), ("plan", {**json.loads(whole)["plan"], "results": ["a"]}), ("schema", "x")):
+            changed = json.loads(whole)
+            if value is None:
+                del changed[key]
+            else:
+                changed[key] = value
+            (folder / "manifest.json").write_text(json.dumps(changed))
+            with self.subTest(key=key), self.assertRaisesRegex(ProgramsError, "manifest.json: .*write the folder again"):
+                Manifest(str(folder))
+        (folder / "manifest.json").write_text("[" * 100000)
+        self.assertRaisesRegex(ProgramsError, "no JSON", Manifest, str(folder))
+        (folder / "manifest.json").write_text(whole)
         # Every value that is sent is received, and the other way round.
         record = json.loads((folder / "manifest.json").read_text())
         sent = {(v["value"], p["group"], v["to"]) for p in record["plan"]["programs"] for v in p["sends"]}

@@ -112,6 +112,7 @@ TEST(Description, MegatronsArgumentsAreAModel) {
   const graph::TrainingStep b = graph::analyze_training_step(config.graph);
   EXPECT_EQ(weights_of(a, megatron.graph), weights_of(b, config.graph));
   expect_error("--num-layers 3 --hidden-size 64", "--num-attention-heads is missing");
+  expect_error(text + " --optimizer lion", "found 'lion', expected adam or sgd");
   expect_error("--num-layers x --hidden-size 64 --num-attention-heads 4", "--num-layers: found 'x'");
 }
 
@@ -126,6 +127,27 @@ TEST(Description, TablesOfLayers) {
     {"blocks":[{"block":"convolution","channels":16,"stride":2}]},{"repeat":2,"blocks":[{"block":"convolution",
     "channels":16}]}]})";
   EXPECT_EQ(graph::analyze_training_step(built(images).graph).count(graph::InputRole::kVariable), 11);
+  // Blocks of one kind, and of kinds with one norm, stand in a layer as often as wanted.
+  const auto of_blocks = [](const std::string& blocks) {
+    return R"({"schema":"automap.layers/1","hidden":64,"vocabulary":128,"sequence":32,"norm":"rms","layers":[{"blocks":[)" +
+           blocks + "]}]}";
+  };
+  const std::string mlp = R"({"block":"mlp","hidden":96})",
+                    experts = R"({"block":"experts","hidden":32,"experts":4,"chosen":2})";
+  const auto variables = [](const BuiltStep& step) {
+    return graph::analyze_training_step(step.graph).count(graph::InputRole::kVariable);
+  };
+  const auto one = variables(built(of_blocks(mlp), short_sequence()));
+  const auto three = variables(built(of_blocks(mlp + "," + mlp + "," + mlp), short_sequence()));
+  EXPECT_EQ(variables(built(of_blocks(mlp + "," + mlp), short_sequence())) - one, (three - one) / 2);
+  EXPECT_GT(variables(built(of_blocks(mlp + "," + experts), short_sequence())), one);
+  EXPECT_EQ(
+      variables(built(R"({"schema":"automap.layers/1","input":"images","image":32,"classes":10,"layers":[{"blocks":[
+    {"block":"convolution","channels":16},{"block":"convolution","channels":16}]}]})")),
+      8);
+  expect_error(R"({"schema":"automap.layers/1","input":"images","image":16384,"classes":10,"layers":[
+    {"blocks":[{"block":"convolution","channels":1048576,"kernel":64}]}]})",
+               "an array of more than 10^15 numbers");
   expect_error(R"({"schema":"automap.layers/1","hidden":64,"vocabulary":9,"sequence":8,"layers":[]})", "layers");
   expect_error(R"({"schema":"automap.layers/1","hidden":64,"vocabulary":9,"sequence":8,"layers":[{"blocks":[
     {"block":"mlp","hiden":8}]}]})",

@@ -191,7 +191,8 @@ TEST(Cluster, NamesThatAreWrongSayWhy) {
   for (const char* name : {"h100-513x8", "h100-99999999x99999999", "h100-999999999999x8", "h100-0x8", "h100-2x0"}) {
     EXPECT_THAT(message(name), HasSubstr("at most 4096 devices in all")) << name;
   }
-  for (const char* network : {"", "g", "400", "400gb", "0g", "hdr0", "hdr65", "400gx", "400gx0", "999999999g", "ib"}) {
+  for (const char* network :
+       {"", "g", "400", "400gb", "0g", "hdr0", "hdr65", "400gx", "400gx0", "999999999g", "ib", "edrhdr"}) {
     EXPECT_THAT(message(std::string("h100-2x8@") + network), HasSubstr("no network \"" + std::string(network) + "\""));
   }
   for (const char* name : {"z100-2x8", "h100-2x8x2", "h100-2", "h100-x8", "-2x8", "@400g", "h100@400g"}) {

@@ -90,7 +90,9 @@ void check_programs(const Fixture& of, const StepCut& cut, const ProgramSet& set
     if (cut.input_of(id) != kNone || !needed[static_cast<std::size_t>(id)]) continue;
     const int times = made[static_cast<std::size_t>(id)];
     EXPECT_GE(times, 1) << cut.named(id);
-    if (cut.unit(id).kind != Kind::kRepeat) EXPECT_EQ(times, 1) << cut.named(id);
+    if (cut.unit(id).kind != Kind::kRepeat) {
+      EXPECT_EQ(times, 1) << cut.named(id);
+    }
   }
 }
 
