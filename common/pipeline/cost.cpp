@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/base/numbers.h"
 #include "common/pipeline/placed_plan.h"
 #include "common/pipeline/value_terms.h"
 

@@ -240,21 +240,20 @@ std::optional<Candidate> best_cut_at(const KindTurn& turn, const EvenShape& shap
   return candidate_of(name, std::move(problem), best->plan);
 }
 
-// Where the framework cuts parts of a stage's: behind whole layers, so that every part holds a variable, as modules do.
-// Empty: anywhere.
+// Where the framework cuts parts of a stage's: in front of layers that hold variables, since those are the modules that
+// its words name. Empty: anywhere.
 std::vector<int> part_ends(const Question& question) {
-  const std::vector<double>& weights = question.profile().w_bytes;
+  const pipeline::Profile& profile = question.profile();
   const auto holds = [&](int p0, int p1) {
-    return std::any_of(weights.begin() + p0, weights.begin() + p1, [](double bytes) { return bytes > 0; });
+    const auto begin = profile.w_bytes.begin();
+    return std::any_of(begin + p0, begin + p1, [](double bytes) { return bytes > 0; });
   };
+  const std::vector<int> all = framework_cuts(*question.framework, profile);
   std::vector<int> ends;
-  int from = 0;
-  for (const int end : framework_cuts(*question.framework, question.profile())) {
-    if (!holds(from, end)) continue;
-    ends.push_back(end);
-    from = end;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const int next = i + 1 < all.size() ? all[i + 1] : profile.size();
+    if (holds(0, all[i]) && holds(all[i], next)) ends.push_back(all[i]);
   }
-  if (!ends.empty() && !holds(from, question.profile().size())) ends.pop_back();
   return ends;
 }
 

@@ -10,7 +10,7 @@ from programs import BIN, SOURCE, ProgramTest, run
 ROOMS = ["common", "infer", "compare", "search", "plan", "inspect", "profile", "datagen", "train", "models", "front"]
 PROGRAMS = ["automap-profile", "automap-infer", "automap-search", "automap-compare", "automap-inspect", "automap-datagen", "automap-train", "automap-emit"]
 SEARCH_COMMANDS = ["opp", "adp", "apply", "propagate", "explain", "placement", "soap", "heuristics"]
-SCRIPTS = {"automap-apply-plan": "apply_plan.py", "automap-emit-sdy": "emit_sdy.py"}
+SCRIPTS = {"automap-apply-plan": "scripts/apply_plan.py", "automap-emit-sdy": "scripts/emit_sdy.py", "automap-run": "python/automap/command.py"}
 # Named like programs, and are none: CMake's package, names of files.
 OTHER_NAMES = {"automap-config", "automap-targets", "automap-output", "automap-cli", "automap-plan"}
 # Options of XLA, TensorBoard, and of the frameworks and launchers that automap-emit writes for.
@@ -70,7 +70,7 @@ class Hints(ProgramTest):
                 cls.options[call] = listed
                 cls.options[(program,)] = cls.options.get((program,), set()) | listed
         for script, file in SCRIPTS.items():
-            text = (SOURCE / "scripts" / file).read_text()
+            text = (SOURCE / file).read_text()
             cls.options[(script,)] = set(re.findall(r'add_argument\((?:"-\w", )?"--([a-z-]+)"', text)) | {"help"}
         cls.every = set().union(*cls.options.values()) | {"version", "help"}
 
