@@ -17,8 +17,9 @@ endforeach()
 # `automap run`, and the Python package that it is the command of.
 configure_file(${PROJECT_SOURCE_DIR}/python/run.py ${PROJECT_BINARY_DIR}/automap-run COPYONLY)
 install(PROGRAMS ${PROJECT_BINARY_DIR}/automap-run DESTINATION ${CMAKE_INSTALL_BINDIR})
-foreach(module __init__ check command execution programs)
-  configure_file(${PROJECT_SOURCE_DIR}/python/automap/${module}.py ${PROJECT_BINARY_DIR}/python/automap/${module}.py COPYONLY)
+file(GLOB modules CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/python/automap/*.py)
+foreach(module ${modules})
+  configure_file(${PROJECT_SOURCE_DIR}/${module} ${PROJECT_BINARY_DIR}/${module} COPYONLY)
 endforeach()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/python/automap DESTINATION ${CMAKE_INSTALL_DATADIR}/automap/python
         FILES_MATCHING PATTERN "*.py")

@@ -185,9 +185,11 @@ std::string sentences_within(const std::string& text, int width) {
 }
 
 // What a description was taken for, and the batch where nobody named it.
-std::string model_line(const Call& call, const ReportOptions& report, int width) {
+std::string model_line(const Call& call, const ReportOptions& report, double batch, int width) {
   std::string text = call.input.taken;
-  if (!report.batch_given) text += "; assumed: a batch of 256 samples (--batch)";
+  if (!report.batch_given) {
+    text += "; assumed: a batch of " + std::to_string(std::llround(batch)) + " samples (--batch)";
+  }
   std::string label = "Model";
   label.resize(kSummaryLabel, ' ');
   return wrap_lines(label + text + "\n", width);
@@ -239,7 +241,7 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
         width);
     const auto others = static_cast<std::size_t>(std::count(to_type.begin(), to_type.end(), '\n'));
     const std::size_t lines = kSummaryLines * static_cast<std::size_t>(kSummaryWidth) / static_cast<std::size_t>(width);
-    if (!call.input.taken.empty()) print_labelled(model_line(call, report, width), kSummaryLabel);
+    if (!call.input.taken.empty()) print_labelled(model_line(call, report, document.batch(), width), kSummaryLabel);
     print_labelled(summary_text(document, report, width, lines - std::min(others, kSummaryLines / 2)), kSummaryLabel);
     print(options.details ? "\n" + report_text(document, placed.problem(), report)
                           : asked_tables_text(document, report));

@@ -454,6 +454,12 @@ void check_mode(const OptionTable& table, const InferOptions& o) {
   }
 }
 
+// Its plans have a backward in two passes; those of kSearched may.
+bool is_zero_bubble(Schedule schedule) {
+  const std::optional<pipeline::ScheduleShape> shape = pipeline::shape_of(schedule);
+  return shape && shape->split_backward;
+}
+
 void ask_for_beside(const OptionTable& table, InferOptions* options) {
   const std::optional<Schedule> schedule = pipeline::parse_schedule(options->schedule);
   if (schedule && !is_alternating(*schedule) && options->plan.empty() && options->layout.empty()) {
@@ -468,8 +474,7 @@ void ask_for_beside(const OptionTable& table, InferOptions* options) {
     }
     if (schedule == Schedule::kInterleaved && options->chunks == "1")
       refuse("--chunks 1 leaves out", "drop one of them");
-    if (schedule != Schedule::kSearched && pipeline::shape_of(*schedule)->split_backward &&
-        options->zero_bubble == "off") {
+    if (is_zero_bubble(*schedule) && options->zero_bubble == "off") {
       refuse("--zero-bubble off leaves out", "drop one of them");
     }
     if (options->objective == "value") refuse("--objective value cannot judge: it has no V", "drop one of them");
@@ -683,7 +688,7 @@ planners::BesidePlan make_beside(const InferOptions& o) {
   beside.split_backward = o.zero_bubble == "auto";
   const auto left_out = [&](Schedule ordered) {
     return (schedule && *schedule != ordered) || (ordered == Schedule::kInterleaved && asked == 1) ||
-           (ordered != Schedule::kSearched && pipeline::shape_of(ordered)->split_backward && !beside.split_backward);
+           (is_zero_bubble(ordered) && !beside.split_backward);
   };
   beside.schedules.erase(std::remove_if(beside.schedules.begin(), beside.schedules.end(), left_out),
                          beside.schedules.end());

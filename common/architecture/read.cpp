@@ -15,6 +15,7 @@
 #include "common/base/join.h"
 #include "common/base/json_reader.h"
 #include "common/base/suggest.h"
+#include "common/graph/shape.h"
 
 namespace automap::architecture {
 
@@ -204,10 +205,10 @@ BuiltStep build_step(const Described& described, const std::string& source, cons
   StepBuilder builder(model, settings);
   out.graph = builder.build(source);
   out.form = described.form;
-  const char* const type = to_string(settings.compute);
+  const std::string type(graph::element_type_name(settings.compute));
   out.taken = model.architecture + " of " + std::to_string(layers) + " layers, " + of_weights(builder.num_weights()) +
               ", sequence " + std::to_string(sequence) + ", " +
-              (settings.compute == Type::kF32 ? "f32" : std::string(type) + " over f32 weights") + ", " +
+              (settings.compute == Type::kF32 ? "f32" : type + " over f32 weights") + ", " +
               (settings.optimizer == Optimizer::kSgd    ? "SGD with momentum"
                : settings.optimizer == Optimizer::kAdam ? "Adam"
                                                         : "AdamW");

@@ -22,28 +22,6 @@ bool holds(const Dims& dims, std::int64_t dim) {
 
 }  // namespace
 
-const char* to_string(Type type) {
-  switch (type) {
-    case Type::kPred: return "pred";
-    case Type::kS32: return "s32";
-    case Type::kF32: return "f32";
-    case Type::kBf16: return "bf16";
-    case Type::kF16: return "f16";
-  }
-  return "";
-}
-
-std::int64_t bytes_of(Type type) {
-  switch (type) {
-    case Type::kPred: return 1;
-    case Type::kS32:
-    case Type::kF32: return 4;
-    case Type::kBf16:
-    case Type::kF16: return 2;
-  }
-  return 0;
-}
-
 std::int64_t Array::elements() const {
   return std::accumulate(dims.begin(), dims.end(), std::int64_t{1}, [](auto a, auto b) { return a * b; });
 }

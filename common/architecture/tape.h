@@ -17,13 +17,12 @@
 #include <utility>
 #include <vector>
 
+#include "common/graph/graph.h"
 #include "common/graph/opcode.h"
 
 namespace automap::architecture {
 
-enum class Type : std::uint8_t { kPred, kS32, kF32, kBf16, kF16 };
-const char* to_string(Type type);  // "f32"
-std::int64_t bytes_of(Type type);
+using Type = graph::ElementType;  // kPred, kS32, kF32, kBf16 or kF16
 
 using Value = std::int32_t;
 constexpr Value kNoValue = -1;
@@ -35,7 +34,6 @@ struct Array {
 
   std::size_t rank() const { return dims.size(); }
   std::int64_t elements() const;
-  std::int64_t bytes() const { return elements() * bytes_of(type); }
 };
 
 struct DotDims {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/graph/graph_builder.h"
+#include "common/graph/shape.h"
 
 namespace automap::architecture {
 
@@ -97,15 +98,17 @@ class Emitter {
     }
   }
 
-  static std::string helper_name(const std::string& opcode, Type type) { return opcode + "_" + to_string(type); }
+  static std::string helper_name(const std::string& opcode, Type type) {
+    return opcode + "_" + std::string(element_type_name(type));
+  }
   static std::string order_name(bool descending, Type type) {
-    return std::string(descending ? "greater_" : "less_") + to_string(type);
+    return std::string(descending ? "greater_" : "less_") + std::string(element_type_name(type));
   }
 
   InstructionId helper_parameter(Type type, std::int64_t number) {
     InstructionDraft draft;
     draft.opcode_name = "parameter";
-    draft.shape = builder_.shape(std::string(to_string(type)) + "[]");
+    draft.shape = builder_.shape(std::string(element_type_name(type)) + "[]");
     draft.number = number;
     return builder_.add(draft, {}, {});
   }
@@ -134,7 +137,7 @@ class Emitter {
   }
 
   graph::ShapeId shape_of(const Array& array) {
-    return builder_.array_shape(to_string(array.type), {array.dims.data(), array.dims.size()});
+    return builder_.array_shape(element_type_name(array.type), {array.dims.data(), array.dims.size()});
   }
 
   // Of barriers and sorts: what they read, one by one.

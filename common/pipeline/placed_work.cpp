@@ -8,6 +8,11 @@
 
 namespace automap::pipeline {
 
+bool tells_weights_apart(const Profile& profile) {
+  const std::vector<double>& shares = profile.weight_share;
+  return std::any_of(shares.begin(), shares.end(), [](double share) { return share > 0; });
+}
+
 MemoryParts fixed_parts(const PlacedStage& stage) {
   MemoryParts all;
   for (const PlacedPart& part : stage.parts) {
@@ -68,18 +73,25 @@ WorkTimes work_times(const PlacedPlan& placed) {
   return times;
 }
 
-WorkOrder order_of(const PlacedPlan& placed, const WorkTimes& times) {
-  const Plan& plan = placed.plan;
-  const int stages = placed.num_stages(), micro_batches = placed.problem().micro_batches();
+std::optional<WorkOrder> order_without_times(const Plan& plan, int micro_batches) {
+  const int stages = plan.num_stages();
   switch (plan.schedule) {
-    case Schedule::kEager:
-      return eager_order(times, plan.warmup.empty() ? most_in_flight(placed) : plan.warmup, micro_batches);
     case Schedule::kInterleaved: return interleaved_order(stages, plan.chunks, micro_batches);
     case Schedule::kZbH1: return zero_bubble_order(stages, micro_batches);
     case Schedule::kZbV: return zb_v_order(stages, micro_batches);
     case Schedule::kSearched: AM_CHECK(plan.order != nullptr); return *plan.order;
-    default: return alternating_order(in_flight_of(placed), micro_batches);
+    default: return std::nullopt;
   }
+}
+
+WorkOrder order_of(const PlacedPlan& placed, const WorkTimes& times) {
+  const Plan& plan = placed.plan;
+  const int micro_batches = placed.problem().micro_batches();
+  if (std::optional<WorkOrder> order = order_without_times(plan, micro_batches)) return *std::move(order);
+  if (plan.schedule == Schedule::kEager) {
+    return eager_order(times, plan.warmup.empty() ? most_in_flight(placed) : plan.warmup, micro_batches);
+  }
+  return alternating_order(in_flight_of(placed), micro_batches);
 }
 
 std::vector<KeptWork> kept_of(const WorkTimes& times, const WorkOrder& order) {

@@ -1,6 +1,7 @@
 // A placed plan as lists of work: what its parts take and keep, and the order that its schedule makes of them.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "common/pipeline/placed_plan.h"
@@ -16,9 +17,15 @@ inline bool splits_backward(const StageVariant& variant) {
   return !variant.recompute && variant.zero <= 1;
 }
 
+// Whether the profile says which part of a backward makes gradients of weights.
+bool tells_weights_apart(const Profile& profile);
+
 // Of a plan whose groups are valid.
 WorkTimes work_times(const PlacedPlan& placed);
 WorkOrder order_of(const PlacedPlan& placed, const WorkTimes& times);
+// The lists of a schedule that asks neither for times nor for K_s: interleaved, the zero bubbles, and searched, whose
+// plan has its own. Of other schedules nothing.
+std::optional<WorkOrder> order_without_times(const Plan& plan, int micro_batches);
 std::vector<KeptWork> kept_of(const WorkTimes& times, const WorkOrder& order);  // [S]
 std::vector<KeptWork> kept_of(const PlacedPlan& placed);
 

@@ -12,8 +12,7 @@ namespace {
 constexpr char kLetters[] = {'F', 'B', 'W'};
 
 std::string item_text(const WorkItem& item) {
-  return kLetters[static_cast<int>(item.kind)] + std::to_string(item.part + 1) + "." +
-         std::to_string(item.micro_batch + 1);
+  return letter_of(item.kind) + std::to_string(item.part + 1) + "." + std::to_string(item.micro_batch + 1);
 }
 
 // Who has done what, and whether all of a list's next work has what it needs.
@@ -114,6 +113,10 @@ class OrderCheck {
 };
 
 }  // namespace
+
+char letter_of(WorkKind kind) {
+  return kLetters[static_cast<int>(kind)];
+}
 
 std::vector<int> group_of_parts(Placement placement, int groups, int chunks) {
   AM_CHECK(placement == Placement::kRoundRobin || chunks == 2);

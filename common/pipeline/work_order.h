@@ -21,6 +21,8 @@ constexpr WorkKind last_pass(bool split_backward) {
   return split_backward ? WorkKind::kWeights : WorkKind::kBackward;
 }
 
+char letter_of(WorkKind kind);  // F, B, W
+
 struct WorkItem {
   WorkKind kind = WorkKind::kForward;
   int part = 0, micro_batch = 0;  // from 0

@@ -10,6 +10,7 @@
 #include "common/base/json.h"
 #include "common/base/printable.h"
 #include "common/machine/chosen_devices.h"
+#include "common/pipeline/placed_work.h"
 #include "plan/planners/layers.h"
 
 namespace automap::emit {
@@ -99,14 +100,8 @@ Inexpressible take_layers(const pipeline::LayerSplit& layers, FrameworkPlan* pla
 
 // Of schedules that no framework has by name.
 pipeline::WorkOrder order_of(const PlanDocument& document) {
-  const pipeline::Plan& plan = document.plan;
-  if (plan.schedule == pipeline::Schedule::kZbH1) {
-    return pipeline::zero_bubble_order(plan.num_stages(), document.micro_batches);
-  }
-  if (plan.schedule == pipeline::Schedule::kZbV) {
-    return pipeline::zb_v_order(plan.num_stages(), document.micro_batches);
-  }
-  return plan.order ? *plan.order : pipeline::WorkOrder();
+  if (document.plan.schedule == pipeline::Schedule::kInterleaved) return {};
+  return order_without_times(document.plan, document.micro_batches).value_or(pipeline::WorkOrder());
 }
 
 // Of a layer of the stack, its place; -1: it belongs to none.

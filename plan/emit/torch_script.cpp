@@ -156,10 +156,10 @@ std::string python_bools(const std::vector<bool>& values) {
 // A word for each pass as torch has it: 2F0 is the forward of part 2 with micro-batch 0. A backward in two passes is I,
 // what the part in front waits for, and W.
 std::string torch_order(const pipeline::GroupOrder& order, bool split_backward) {
-  const char letters[] = {'F', split_backward ? 'I' : 'B', 'W'};
   std::string text;
   for (const pipeline::WorkItem& item : order) {
-    text += (text.empty() ? "" : " ") + std::to_string(item.part) + letters[static_cast<int>(item.kind)] +
+    const bool first_pass = split_backward && item.kind == pipeline::WorkKind::kBackward;
+    text += (text.empty() ? "" : " ") + std::to_string(item.part) + (first_pass ? 'I' : letter_of(item.kind)) +
             std::to_string(item.micro_batch);
   }
   return text;

@@ -98,12 +98,10 @@ std::vector<Framework> make_rows() {
        true,
        FrameworkCuts::kLayers,
        "Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B, _PipelineScheduleRuntime, SplitPoint, init_device_mesh, "
-       "parallelize_module, "
-       "DistributedDataParallel, ZeroRedundancyOptimizer, fully_shard, checkpoint_wrapper"},
+       "parallelize_module, DistributedDataParallel, ZeroRedundancyOptimizer, fully_shard, checkpoint_wrapper"},
 
-      // - schedules: pipeline_parallel_schedule, of torch's. pipeline_parallel_schedule_csv names a file of lists,
-      // which
-      //   is not written yet.
+      // - schedules: pipeline_parallel_schedule, of torch's. pipeline_parallel_schedule_csv would name a file of
+      //   lists: we do not write it yet.
       // - mesh: parallel_dims multiply to the world.
       // - layers: module_fqns_per_model_part (before: pipeline_parallel_split_points).
       // - ZeRO: data_parallel_replicate_degree alone (0) is DDP, refused beside any other dimension ("DDP has not

@@ -283,15 +283,14 @@ std::optional<Candidate> interleaved(const KindTurn& turn, const char* name) {
 
 template <Schedule kSchedule>
 std::optional<Candidate> zero_bubble(const KindTurn& turn, const char* name) {
-  const std::vector<double>& shares = turn.question.profile().weight_share;
-  const bool known = std::any_of(shares.begin(), shares.end(), [](double share) { return share > 0; });
   const std::vector<StageVariant>& variants = turn.question.options.variants;
   if (std::none_of(variants.begin(), variants.end(), pipeline::splits_backward)) {
     return no_candidate(name,
                         "a backward in two passes is told for stages that recompute nothing and shard no gradients");
   }
   return of_schedule(turn, {kSchedule, {pipeline::shape_of(kSchedule)->chunks}, 2}, name,
-                     !known ? "what of the backward makes gradients of weights is not told apart here"
+                     !tells_weights_apart(turn.question.profile())
+                         ? "what of the backward makes gradients of weights is not told apart here"
                      : kSchedule == Schedule::kZbV
                          ? "no even groups of devices, two or more, can run it within memory, with at least twice as "
                            "many micro-batches"

@@ -27,9 +27,7 @@ void add_schedule(Grid grid, pipeline::Schedule schedule, std::int64_t batch, co
   if (interleaved && layout.pp < kLeastInterleavedStages) return;
   if (!is_alternating(schedule) && layout.pp == 1) return;
   const bool splits = pipeline::shape_of(schedule)->split_backward;
-  const bool told =
-      std::any_of(profile.weight_share.begin(), profile.weight_share.end(), [](double s) { return s > 0; });
-  if (splits && !(told && splits_backward(layout.variant))) return;
+  if (splits && !(tells_weights_apart(profile) && splits_backward(layout.variant))) return;
   const auto no_lists = [&](std::int64_t size) {
     const auto micro_batches = static_cast<int>(batch / layout.dp / size);
     return !pipeline::micro_batches_fault(schedule, layout.pp, micro_batches).empty();

@@ -11,6 +11,7 @@
 #include "common/graph/training_step.h"
 #include "common/hlo/hlo_writer.h"
 #include "common/pipeline/list_scheduler.h"
+#include "common/pipeline/placed_work.h"
 #include "common/pipeline/turn.h"
 #include "plan/programs/manifest.h"
 #include "plan/programs/program_set.h"
@@ -137,10 +138,7 @@ Json groups_json(const PlanDocument& plan) {
     const pipeline::PlanStage& stage = plan.stages[g];
     Json items = Json::array();
     for (const pipeline::WorkItem& item : order[g]) {
-      const char* kind = item.kind == pipeline::WorkKind::kForward    ? "F"
-                         : item.kind == pipeline::WorkKind::kBackward ? "B"
-                                                                      : "W";
-      items.push_back(Json::array({kind, item.part, item.micro_batch}));
+      items.push_back(Json::array({std::string(1, letter_of(item.kind)), item.part, item.micro_batch}));
     }
     all.push_back({{"devices", stage.devices},
                    {"device_numbers", stage.device_numbers},
@@ -156,17 +154,11 @@ Json groups_json(const PlanDocument& plan) {
 }  // namespace
 
 pipeline::WorkOrder work_order_of(const PlanDocument& plan) {
-  const pipeline::Plan& of = plan.plan;
+  if (auto order = order_without_times(plan.plan, plan.micro_batches)) return *std::move(order);
   std::vector<int> in_flight;
   for (const pipeline::PlanStage& stage : plan.stages) in_flight.push_back(stage.in_flight);
-  switch (of.schedule) {
-    case Schedule::kInterleaved: return pipeline::interleaved_order(of.num_stages(), of.chunks, plan.micro_batches);
-    case Schedule::kZbH1: return pipeline::zero_bubble_order(of.num_stages(), plan.micro_batches);
-    case Schedule::kZbV: return pipeline::zb_v_order(of.num_stages(), plan.micro_batches);
-    case Schedule::kSearched: return *of.order;
-    case Schedule::kEager: return pipeline::eager_order(times_of(plan), in_flight, plan.micro_batches);
-    default: return pipeline::alternating_order(in_flight, plan.micro_batches);
-  }
+  return plan.plan.schedule == Schedule::kEager ? pipeline::eager_order(times_of(plan), in_flight, plan.micro_batches)
+                                                : pipeline::alternating_order(in_flight, plan.micro_batches);
 }
 
 std::vector<ProgramFile> program_files(const PlanDocument& plan, const std::string& plan_source,
@@ -202,15 +194,13 @@ std::vector<ProgramFile> program_files(const PlanDocument& plan, const std::stri
   text.metadata = false;
   files.push_back({"module.hlo.txt", hlo::write_hlo_text(module.graph, text)});
 
-  std::vector<int> parts;
-  for (const int group : group_of_part) parts.push_back(group);
   Json manifest = {{"schema", "automap.programs/1"},
                    {"model", plan.model},
                    {"model_sha256", module.sha256},
                    {"schedule", pipeline::to_string(plan.plan.schedule)},
                    {"micro_batches", plan.micro_batches},
                    {"samples", step.batch},
-                   {"group_of_part", parts},
+                   {"group_of_part", group_of_part},
                    {"groups", groups_json(plan)},
                    {"inputs", inputs_json(cut)},
                    {"loss_result", step.loss_result == kNone ? Json() : Json(step.loss_result)},

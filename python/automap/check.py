@@ -30,6 +30,10 @@ def draw(one, generator):
     return np.asarray(drawn, kind)
 
 
+def floating(array):
+    return np.issubdtype(array.dtype, np.inexact) or array.dtype.name == "bfloat16"
+
+
 def difference(a, b):
     """The largest difference over the largest number; infinite where either is not finite, or integers differ."""
     a, b = np.asarray(a), np.asarray(b)
@@ -37,7 +41,7 @@ def difference(a, b):
         return float("inf")
     if a.size == 0:
         return 0.0
-    if not (np.issubdtype(a.dtype, np.inexact) or a.dtype.name == "bfloat16"):
+    if not floating(a):
         return 0.0 if np.array_equal(a, b) else float("inf")
     if not (finite(a) and finite(b)):
         return float("inf")
@@ -48,9 +52,7 @@ def difference(a, b):
 
 def finite(array):
     array = np.asarray(array)
-    if not (np.issubdtype(array.dtype, np.inexact) or array.dtype.name == "bfloat16"):
-        return True
-    return bool(np.isfinite(array.astype(np.float64)).all())
+    return not floating(array) or bool(np.isfinite(array.astype(np.float64)).all())
 
 
 class Comparison:
