@@ -17,6 +17,7 @@ Needs the target bench-module_times of a Release build.
 
 import argparse
 import functools
+import hashlib
 import json
 import os
 import subprocess
@@ -38,6 +39,13 @@ class Failed(Exception):
 
 
 # --- modules ---------------------------------------------------------------------------------------------------------
+
+
+def module_cache():
+    """Where modules of operators are kept: a folder per wording of operators.py, so that none is of an older one."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    wording = hashlib.sha256((SCRIPTS / "device_model/operators.py").read_bytes()).hexdigest()[:16]
+    return cache / f"automap/operators-{wording}"
 
 
 def write_modules(specs, folder):
@@ -180,7 +188,7 @@ def operators_section(arguments):
             "constant was fitted on (`Row.fitted` in `scripts/device_model/aceso.py`), and the error on the other.", "",
             markdown(("operator", *COLUMNS, "fitted half"), table), "",
             "Far off are those that PyTorch runs in other kernels than a compiler would: heads and embeddings (many passes), "
-            "dropout (drawn where it is used), and what the host bounds; the gradients of norms and of causal softmax are off for "
+            "and what the host bounds; the gradients of norms and of causal softmax are off for "
             "reasons nobody has looked for. All-reduces inside the measured time are taken out "
             "by Aceso's own tables.", "", "### Layers", "",
             "The operators of one layer, with the measured all-reduces on both sides, median and worst over sizes, on the half "
@@ -286,7 +294,7 @@ def page(arguments):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "automap/operators"
+    cache = module_cache()
     for name in ("modules", "compare", "page"):
         command = commands.add_parser(name)
         command.add_argument("--corpus", default=os.environ.get("AUTOMAP_CORPUS"), help="default: AUTOMAP_CORPUS")

@@ -66,9 +66,9 @@ def gpt_layer(b, length, hidden, inner, heads, per_head, feed):
         scores = made.score(b, heads, length, length, per_head)[0](query, key)
         weights = made.drop(keys[0], made.causal_softmax(b, heads, length, length)[0](scores))
         mixed = made.context(b, heads, length, length, per_head)[0](weights, value).reshape(b, length, inner)
-        x = made.bias_dropout_add(b, length, hidden)[0](mixed @ dense, dense_bias, x, keys[1])
+        x = x + made.drop(keys[1], mixed @ dense + dense_bias)
         grown = made.bias_gelu(b, length, feed)[0](made.layer_norm(b, length, hidden)[0](x, *norm2) @ up, up_bias)
-        return made.bias_dropout_add(b, length, hidden)[0](grown @ down, down_bias, x, keys[2])
+        return x + made.drop(keys[2], grown @ down + down_bias)
 
     shapes = [(b, length, hidden), (2, hidden), (hidden, 3 * inner), (3 * inner,), (inner, hidden), (hidden,), (2, hidden),
               (hidden, feed), (feed,), (feed, hidden), (hidden,)]

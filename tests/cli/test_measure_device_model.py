@@ -107,7 +107,7 @@ class Accuracy(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.estimate = staticmethod(functools.partial(measure_device_model.estimate, build=BIN))
-        cls.folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "automap/operators"
+        cls.folder = measure_device_model.module_cache()
 
     def modules(self, specs):
         missing = [spec for spec in specs if not (self.folder / f"{spec.name}.step.hlo").exists()]
