@@ -259,10 +259,9 @@ std::optional<std::vector<int>> narrowest_cuts(const Shares& shares, double limi
 // Halving an interval of doubles this often leaves nothing of it, whatever its ends are.
 constexpr int kMostBaselineHalvings = 128;
 
-// The least T such that cuts with every stage cost <= T exist (to 1e-9), or infinity.
-double least_largest_cost(const Shares& shares) {
+// The relaxation without lower limits on the stages, by greedy covers: a lower bound that is mostly tight.
+double least_cost_of_covers(const Shares& shares) {
   if (!covers(shares, kInfinity)) return kInfinity;  // memory
-  // The relaxation without lower limits on the stages, by greedy covers: a lower bound that is mostly tight.
   double too_low = 0, relaxed = 0;
   for (int s = 0; s < shares.stages(); ++s) {
     relaxed = std::max(relaxed, shares.cost(s, 0, shares.problem().num_instructions()));
@@ -271,12 +270,19 @@ double least_largest_cost(const Shares& shares) {
     const double middle = too_low + (relaxed - too_low) / 2;
     (covers(shares, middle) ? relaxed : too_low) = middle;
   }
+  return relaxed;
+}
+
+// The least T such that cuts with every stage cost <= T exist (to 1e-9), or infinity.
+double least_largest_cost(const Shares& shares) {
+  const double relaxed = least_cost_of_covers(shares);
+  if (!(relaxed < kInfinity)) return kInfinity;
   std::optional<std::vector<int>> cuts = narrowest_cuts(shares, relaxed * (1 + 1e-12));
   if (cuts) return largest_cost(shares, *cuts);
   cuts = narrowest_cuts(shares, kInfinity);
   if (!cuts) return kInfinity;
   double reached = largest_cost(shares, *cuts);  // always attained by some cuts
-  too_low = relaxed;
+  double too_low = relaxed;
   for (int halvings = 0; halvings < kMostBaselineHalvings && reached - too_low > 1e-9 * reached; ++halvings) {
     const double middle = too_low + (reached - too_low) / 2;
     cuts = narrowest_cuts(shares, middle);
@@ -462,12 +468,27 @@ std::optional<Plan> uniform_plan(const Problem& problem, int stages, Schedule sc
   return if_feasible(problem, std::move(plan));
 }
 
+double balanced_bound(const Problem& problem, const std::vector<int>& device_cuts, Schedule schedule, BalanceBy by,
+                      Work* work, int variant, double most) {
+  if (!fits_shape(problem, static_cast<int>(device_cuts.size()) + 1)) return kInfinity;
+  const Shares shares(problem, device_cuts, schedule, by, variant);
+  if (!shares.valid()) return kInfinity;
+  const bool hopeless = most < kInfinity && !covers(shares, most);
+  const double bound = hopeless ? kInfinity : least_cost_of_covers(shares);
+  shares.pay(work);
+  return bound;
+}
+
 std::optional<Plan> balanced_on(const Problem& problem, const std::vector<int>& device_cuts, Schedule schedule,
-                                BalanceBy by, double slack, Work* work, int variant) {
+                                BalanceBy by, double slack, Work* work, int variant, double most) {
   const int stages = static_cast<int>(device_cuts.size()) + 1;
   if (!fits_shape(problem, stages)) return std::nullopt;
   const Shares shares(problem, device_cuts, schedule, by, variant);
   if (!shares.valid()) return std::nullopt;
+  if (most < kInfinity && !covers(shares, most)) {
+    shares.pay(work);
+    return std::nullopt;
+  }
   const double least = least_largest_cost(shares);
   shares.pay(work);
   if (!(least < kInfinity)) return std::nullopt;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/base/numbers.h"
 #include "common/base/work.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/plan.h"
@@ -49,9 +50,15 @@ enum class BalanceBy {
 // Cuts for given device cuts such that the largest stage cost is least among feasible cuts (exact up to 1e-9), and, of
 // those within (1 + slack) of it, the ones with the least total transfer time. nullopt: none feasible (exact; with
 // kMemory only the variables constraint counts; with an adaptive schedule one micro-batch in flight). All stages are
-// the same variant.
+// the same variant. `most`: nullopt, too, where balanced_bound is beyond it.
 std::optional<Plan> balanced_on(const Problem& problem, const std::vector<int>& device_cuts, Schedule schedule,
-                                BalanceBy by, double slack = 0, Work* work = nullptr, int variant = 0);
+                                BalanceBy by, double slack = 0, Work* work = nullptr, int variant = 0,
+                                double most = kInfinity);
+
+// The largest stage cost of balanced_on is not below this (but for 1e-10), nor mostly far above it: of stages that may be
+// empty and hold no variable. Infinity: no plan, or none that costs at most `most`.
+double balanced_bound(const Problem& problem, const std::vector<int>& device_cuts, Schedule schedule, BalanceBy by,
+                      Work* work = nullptr, int variant = 0, double most = kInfinity);
 
 // Device shares worth trying for S stages, different from one another: equal counts, equal total speed, and both moved
 // to the nearest server boundaries where that keeps S stages; each as near as groups that can run allow.

@@ -120,7 +120,7 @@ std::optional<EvenChoice> best_even(const Question& question, int width, const E
   const pipeline::ProblemOptions& options = question.options;
   const StepRequest& step = question.step;
   const PlanRequest& request = question.request;
-  const pipeline::Profile of_width = width == 1 ? profile : profile_at(profile, width);
+  const std::shared_ptr<const pipeline::Profile> of_width = question.profile_of(width);
   const machine::Cluster replicas = width == 1 ? cluster : machine::replicas_of(cluster, width);
   std::optional<EvenChoice> best;
   for (const StepSize& size : step_sizes(step, profile, options.replicas)) {
@@ -131,7 +131,7 @@ std::optional<EvenChoice> best_even(const Question& question, int width, const E
     own.width = width;
     std::unique_ptr<Problem> problem;
     try {
-      problem = std::make_unique<Problem>(of_width, replicas, own);
+      problem = std::make_unique<Problem>(*of_width, replicas, own);
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::kUsage) throw;  // more samples than times are known for
       continue;

@@ -101,14 +101,16 @@ Candidate of_layout(const Question& quick, const Layout& layout, const char* nam
 Candidate grid_from(const KindTurn& turn, int min_stages, const char* name) {
   const Question quick = quickly(turn.question);
   SweepRequest request;
-  request.min_stages = min_stages;
   request.schedules = quick.request.schedules;
   request.limits = quick.request.time_limits();
-  const Sweep sweep = sweep_layouts(quick, request);
-  const SweptLayout& best = sweep.layouts.front();
-  if (best.missing_bytes > 0) return no_candidate(name, "no grid fits into memory");
-  Candidate one = of_layout(quick, best.layout, name);
-  one.layout = best.layout.text();
+  if (!turn.grids) turn.grids = sweep_layouts(quick, request);
+  const std::vector<SweptLayout>& layouts = turn.grids->layouts;
+  const auto best = std::find_if(layouts.begin(), layouts.end(),
+                                 [&](const SweptLayout& one) { return one.layout.pp >= min_stages; });
+  if (best == layouts.end()) return no_candidate(name, "no grid of several stages divides devices, batch and layers");
+  if (best->missing_bytes > 0) return no_candidate(name, "no grid fits into memory");
+  Candidate one = of_layout(quick, best->layout, name);
+  one.layout = best->layout.text();
   return one;
 }
 

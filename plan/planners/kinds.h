@@ -9,6 +9,7 @@
 
 #include "plan/planners/candidate.h"
 #include "plan/planners/question.h"
+#include "plan/planners/sweep.h"
 
 namespace automap::planners {
 
@@ -19,6 +20,7 @@ struct KindTurn {
   const Candidate& best;
   const Bounds& bounds;                   // of `best`
   const std::vector<Candidate>& earlier;  // of the rows before
+  std::optional<Sweep>& grids;            // every even grid, once a row has looked at them
 };
 
 // Rows that reports speak of.

@@ -1,5 +1,6 @@
 #include "plan/planners/lightest.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -36,31 +37,72 @@ std::pair<int, double> worst_stage(const Problem& problem, const Plan& plan) {
 }  // namespace
 
 LightestPlan lightest_plan(const Problem& problem, const StageChoice& choice, Work& work) {
+  using pipeline::BalanceBy;
   LightestPlan lightest;
   lightest.share = kInfinity;
-  const auto consider = [&](const std::vector<int>& device_cuts, Schedule schedule) {
-    bool lighter = false;
-    for (int variant = 0; variant < problem.num_variants(); ++variant) {
-      std::optional<Plan> plan =
-          pipeline::balanced_on(problem, device_cuts, schedule, pipeline::BalanceBy::kMemory, 0, &work, variant);
-      if (!plan) continue;
-      const double share = worst_stage(problem, *plan).second;
-      double& here = lightest.by_stages.emplace(plan->num_stages(), kInfinity).first->second;
-      here = std::min(here, share);
-      if (!(share < lightest.share)) continue;
-      lightest.share = share;
-      lightest.plan = std::move(plan);
-      lighter = true;
-    }
-    return lighter;
+  // The last variant mostly takes the least, so that a glance at the others is enough; of equals the first is taken.
+  const int variants = problem.num_variants(), last = variants - 1;
+  const auto in_turn = [&](const auto& look) {
+    look(last);
+    for (int variant = 0; variant < last; ++variant) look(variant);
   };
-  for (Schedule schedule : choice.schedules) {
+  const auto bound = [&](const std::vector<int>& device_cuts, Schedule schedule) {
+    double least = kInfinity;
+    in_turn([&](int variant) {
+      least = std::min(least, pipeline::balanced_bound(problem, device_cuts, schedule, BalanceBy::kMemory, &work, variant,
+                                                       least));
+    });
+    return least;
+  };
+  struct Choice {
+    double bound;
+    std::vector<int> device_cuts;
+    Schedule schedule;
+  };
+  const auto choice_of = [&](const std::vector<int>& device_cuts, Schedule schedule) {
+    double& here = lightest.by_stages.emplace(static_cast<int>(device_cuts.size()) + 1, kInfinity).first->second;
+    const double least = bound(device_cuts, schedule);
+    here = std::min(here, least);
+    return Choice{least, device_cuts, schedule};
+  };
+  const auto consider = [&](const Choice& one) {
+    if (lightest.plan && !(one.bound < lightest.share)) return false;
+    std::optional<Plan> best;
+    double least = kInfinity;
+    in_turn([&](int variant) {
+      std::optional<Plan> plan =
+          pipeline::balanced_on(problem, one.device_cuts, one.schedule, BalanceBy::kMemory, 0, &work, variant, least);
+      if (!plan) return;
+      const double share = worst_stage(problem, *plan).second;
+      if (!(share < least || (share == least && best->variant(1) == last))) return;
+      least = share;
+      best = std::move(plan);
+    });
+    if (!(least < lightest.share)) return false;
+    lightest.share = least;
+    lightest.plan = std::move(best);
+    return true;
+  };
+  std::vector<Choice> too_full;
+  for (const Schedule schedule : choice.schedules) {
     for (int stages = choice.first_stages; stages <= choice.last_stages; ++stages) {
       for (const std::vector<int>& cuts : pipeline::device_share_candidates(problem, stages)) {
         if (lightest.plan && (lightest.share <= 1 || work.over())) return lightest;
-        consider(cuts, schedule);
+        Choice one = choice_of(cuts, schedule);
+        if (one.bound <= 1) {
+          consider(one);
+        } else {
+          too_full.push_back(std::move(one));
+        }
       }
     }
+  }
+  // None fits: those that may come nearest first.
+  std::stable_sort(too_full.begin(), too_full.end(),
+                   [](const Choice& a, const Choice& b) { return a.bound < b.bound; });
+  for (const Choice& one : too_full) {
+    if (lightest.plan && (!(one.bound < lightest.share) || work.over())) break;
+    consider(one);
   }
   for (bool moved = lightest.plan.has_value(); moved && lightest.share > 1;) {
     moved = false;
@@ -69,16 +111,15 @@ LightestPlan lightest_plan(const Problem& problem, const StageChoice& choice, Wo
         if (work.over()) break;
         Plan next = *lightest.plan;
         next.device_cuts[b] += step;
-        if (pipeline::valid_structure(problem, next) && consider(next.device_cuts, next.schedule)) moved = true;
+        if (pipeline::valid_structure(problem, next) && consider(choice_of(next.device_cuts, next.schedule))) moved = true;
       }
     }
   }
   return lightest;
 }
 
-NothingFits explain_nothing_fits(const Problem& problem, const StageChoice& choice, Work& work) {
+NothingFits explain_nothing_fits(const Problem& problem, const StageChoice& choice, const LightestPlan& lightest) {
   NothingFits why;
-  const LightestPlan lightest = lightest_plan(problem, choice, work);
   const int first = choice.first_stages, last = choice.last_stages;
   const std::string range = first == last ? std::to_string(first) + (first == 1 ? " stage" : " stages")
                                           : std::to_string(first) + " to " + std::to_string(last) + " stages";
@@ -121,11 +162,12 @@ NothingFits explain_nothing_fits(const Problem& problem, const StageChoice& choi
   if (first != last) {
     std::string by_stages;
     for (const auto& [stages, of_stages] : lightest.by_stages) {
+      if (!(of_stages < kInfinity)) continue;
       char text[64];
       std::snprintf(text, sizeof text, "%s%d: %.0f %%", by_stages.empty() ? "" : ", ", stages, 100 * of_stages);
       by_stages += text;
     }
-    why.text += " Memory needed by stage count on even device shares, of what a device has: " + by_stages + ".";
+    why.text += " By stage count at least so much of what a device has is needed: " + by_stages + ".";
   }
   why.text += " --memory off ignores the limit.";
   return why;

@@ -20,7 +20,7 @@ struct StageChoice {
 struct LightestPlan {
   std::optional<pipeline::Plan> plan;  // none: variables cannot be spread so that every stage holds one
   double share = 0;                    // the largest share of a device's memory that it needs; infinity without a plan
-  std::map<int, double> by_stages;     // the same, by stage count
+  std::map<int, double> by_stages;     // by stage count: what it is not below, of the device shares that were tried
 };
 // A plan whose largest share of a device's memory is small: balanced on several device shares for every stage count,
 // then device cuts of the best moved while that helps and work is left.
@@ -32,6 +32,7 @@ struct NothingFits {
   double least_memory_bytes = 0, available_memory_bytes = 0;
   bool devices_divide = true;  // false: no devices of so many stages divide the micro-batch
 };
-NothingFits explain_nothing_fits(const pipeline::Problem& problem, const StageChoice& choice, Work& work);
+NothingFits explain_nothing_fits(const pipeline::Problem& problem, const StageChoice& choice,
+                                 const LightestPlan& lightest);
 
 }  // namespace automap::planners

@@ -126,8 +126,7 @@ PlanResult Planning::run() {
     result.limits = plan_limits(problem_, *result.plan);
     if (request_.lower_bound) bound(result);
   } else {
-    Work part(limits(kLightestUnits, kInfinity));
-    NothingFits why = explain_nothing_fits(problem_, stage_choice(), part);
+    NothingFits why = explain_nothing_fits(problem_, stage_choice(), lightest());
     result.infeasible = std::move(why.text);
     result.least_memory_bytes = why.least_memory_bytes;
     result.available_memory_bytes = why.available_memory_bytes;
@@ -575,9 +574,16 @@ LowerBound Planning::simple_bound() const {
 }
 
 // The last resort before giving up: the plan that uses as little memory as possible.
+const LightestPlan& Planning::lightest() {
+  if (!lightest_) {
+    Work part(limits(kLightestUnits, kInfinity));
+    lightest_ = lightest_plan(problem_, stage_choice(), part);
+  }
+  return *lightest_;
+}
+
 void Planning::balance_memory() {
-  Work part(limits(kLightestUnits, kInfinity));
-  const std::optional<Plan> plan = lightest_plan(problem_, stage_choice(), part).plan;
+  const std::optional<Plan>& plan = lightest().plan;
   if (plan && pipeline::feasible(problem_, *plan)) add(plan, PlannerKind::kBalanced, Way());
 }
 

@@ -109,6 +109,7 @@ class Planning {
   void bound(PlanResult& result);
   pipeline::LowerBound simple_bound() const;
   void balance_memory();
+  const LightestPlan& lightest();
 
   WorkLimits limits(std::int64_t units, double seconds);
   bool cut(Work& part);
@@ -141,6 +142,7 @@ class Planning {
   std::shared_ptr<const models::Policy> policy_;  // null: none
   std::map<std::pair<int, pipeline::Schedule>, std::unique_ptr<models::PlanSpace>> spaces_;
   std::optional<pipeline::PlanLearning> online_;
+  std::optional<LightestPlan> lightest_;  // once it was asked for
   std::optional<pipeline::LowerBound> proof_;
   double proof_ms_ = 0;  // when the lower bound was known
   double smallest_value_ms_ = std::numeric_limits<double>::infinity();

@@ -11,15 +11,22 @@ BesidePlan any_beside() {
   return beside;
 }
 
+std::shared_ptr<const pipeline::Profile> Question::profile_of(int width) const {
+  if (width == 1) return {profile_, &profile_->whole};
+  const std::lock_guard<std::mutex> lock(profile_->mutex);
+  std::shared_ptr<const pipeline::Profile>& known = profile_->by_width[width];
+  if (known == nullptr) known = std::make_shared<const pipeline::Profile>(profile_at(profile_->whole, width));
+  return known;
+}
+
 std::unique_ptr<pipeline::Problem> problem_of(const Question& question, const StepSize& size,
                                               pipeline::ProblemOptions options) {
   options.micro_batches = size.micro_batches;
   options.micro_batch_samples = size.samples;
   options.group_size = size.group_size;
   options.width = size.width;
-  return std::make_unique<pipeline::Problem>(
-      size.width == 1 ? question.profile() : profile_at(question.profile(), size.width),
-      replicas_of(question.cluster, size), options);
+  return std::make_unique<pipeline::Problem>(*question.profile_of(size.width), replicas_of(question.cluster, size),
+                                             options);
 }
 
 }  // namespace automap::planners

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -42,10 +44,10 @@ struct Question {
   }
 
   // Of single devices, with every width that is known. Copies of a question share it.
-  const pipeline::Profile& profile() const { return *profile_; }
-  void set_profile(pipeline::Profile profile) {
-    profile_ = std::make_shared<const pipeline::Profile>(std::move(profile));
-  }
+  const pipeline::Profile& profile() const { return profile_->whole; }
+  void set_profile(pipeline::Profile profile) { profile_ = std::make_shared<Model>(std::move(profile)); }
+  // Of replicas of `width` devices, which the profile knows; made when it is first asked for, and shared likewise.
+  std::shared_ptr<const pipeline::Profile> profile_of(int width) const;
 
   machine::Cluster cluster;          // of single devices
   pipeline::ProblemOptions options;  // its micro-batches and width are not looked at: they are what is planned
@@ -56,7 +58,13 @@ struct Question {
   const Framework* framework = &any_framework();
 
  private:
-  std::shared_ptr<const pipeline::Profile> profile_ = std::make_shared<const pipeline::Profile>();
+  struct Model {
+    explicit Model(pipeline::Profile of) : whole(std::move(of)) {}
+    const pipeline::Profile whole;
+    std::mutex mutex;  // of what follows
+    std::map<int, std::shared_ptr<const pipeline::Profile>> by_width;
+  };
+  std::shared_ptr<Model> profile_ = std::make_shared<Model>(pipeline::Profile());
 };
 
 // The planning problem of one split: on its devices, with replicas of its width.

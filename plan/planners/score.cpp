@@ -62,7 +62,8 @@ std::vector<int> layer_starts(const Profile& profile) {
   std::vector<int> numbered, named;
   std::string last_numbered;
   for (std::size_t i = 0; i < profile.layer.size(); ++i) {
-    if (i == 0 || profile.layer[i] != profile.layer[i - 1]) named.push_back(static_cast<int>(i));
+    if (i > 0 && profile.layer[i] == profile.layer[i - 1]) continue;
+    named.push_back(static_cast<int>(i));
     const std::optional<LayerNumber> number = layer_number(profile.layer[i]);
     if (!number) continue;
     const std::string key = number->stack + "\n" + std::to_string(number->index);
@@ -95,15 +96,11 @@ void check_width(const Profile& profile, const Cluster& cluster, int width, cons
               profile.widths.empty() ? "plan the model itself (HLO), or a profile made with --widths" : "");
 }
 
-// Replicas of `width` devices: their profile, and the cluster of them.
-struct AtWidth {
-  Profile profile;
-  Cluster replicas;
-};
-AtWidth replicas_at(const Profile& profile, const Cluster& cluster, int width, const std::string& source,
+// The cluster of replicas of `width` devices.
+Cluster replicas_at(const Profile& profile, const Cluster& cluster, int width, const std::string& source,
                     ErrorKind kind) {
   check_width(profile, cluster, width, source, kind);
-  return {profile_at(profile, width), machine::replicas_of(cluster, width)};
+  return machine::replicas_of(cluster, width);
 }
 
 int whole_number(std::string_view value, const std::string& key, int least) {
@@ -503,10 +500,10 @@ ScoredPlan score_at_widths(GivenPlan given, int devices, const Profile& profile,
   }
   check_widths(given.widths, given.plan.device_cuts, devices, source);
   for (int& cut : given.plan.device_cuts) cut /= width;
-  const AtWidth at = replicas_at(profile, cluster, width, source, ErrorKind::kData);
+  const Cluster replicas = replicas_at(profile, cluster, width, source, ErrorKind::kData);
   options.width = width;
-  return score_plan(at.profile, machine::first_devices(at.replicas, devices / width), options, std::move(given.plan),
-                    source);
+  return score_plan(profile_at(profile, width), machine::first_devices(replicas, devices / width), options,
+                    std::move(given.plan), source);
 }
 
 }  // namespace
@@ -629,9 +626,9 @@ ScoredPlan score_sizes(Layout layout, const Question& question) {
 
 // Where a layout stands.
 struct LayoutGround {
-  std::string source;  // of errors
-  Profile profile;     // of its replicas
-  Cluster replicas;    // those that it uses
+  std::string source;                      // of errors
+  std::shared_ptr<const Profile> profile;  // of its replicas
+  Cluster replicas;                        // those that it uses
 };
 
 // Settles how many replicas there are, too.
@@ -652,8 +649,8 @@ LayoutGround ground_of(Layout& layout, const Question& question) {
   }
   const int devices = static_cast<int>(wanted);
   const std::string source = "--layout " + layout.text();
-  AtWidth at = replicas_at(profile, cluster, layout.tp, source, ErrorKind::kUsage);
-  const int replicas = at.replicas.num_devices();
+  const Cluster all = replicas_at(profile, cluster, layout.tp, source, ErrorKind::kUsage);
+  const int replicas = all.num_devices();
   if (layout.dp * layout.pp > replicas) {
     refuse_layout("--layout: dp=" + std::to_string(layout.dp) + " times pp=" + std::to_string(layout.pp) + " are " +
                       std::to_string(layout.dp * layout.pp) + " replicas of " + std::to_string(layout.tp) +
@@ -666,7 +663,7 @@ LayoutGround ground_of(Layout& layout, const Question& question) {
                       std::to_string(pipeline::kMaxPlanStages) + " are planned",
                   "pp=" + std::to_string(stages) + " would do");
   }
-  return {source, std::move(at.profile), machine::first_devices(at.replicas, devices / layout.tp)};
+  return {source, question.profile_of(layout.tp), machine::first_devices(all, devices / layout.tp)};
 }
 
 // Whether somebody says how many samples a micro-batch has.
@@ -742,7 +739,7 @@ ScoredPlan score_layout(const Layout& given, const Question& question) {
     refuse_layout("--layout: interleaved 1F1B without the samples of a micro-batch", "name micro-batch-size");
   }
   const ProblemOptions options = options_of(layout, question);
-  return score_plan(ground.profile, ground.replicas, options, plan_of(layout, question.profile()), ground.source);
+  return score_plan(*ground.profile, ground.replicas, options, plan_of(layout, question.profile()), ground.source);
 }
 
 }  // namespace automap::planners

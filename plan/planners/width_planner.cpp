@@ -47,7 +47,8 @@ int most_stages(const Problem& problem, const PlanRequest& request) {
 }  // namespace
 
 WidthPlanner::WidthPlanner(const Question& question, int width, double hopeless_ms, Time start)
-    : profile_(width == 1 ? question.profile() : profile_at(question.profile(), width)),
+    : shared_profile_(question.profile_of(width)),
+      profile_(*shared_profile_),
       whole_(question.cluster),
       cluster_(machine::replicas_of(question.cluster, width)),
       options_(at_width(question.options, width)),

@@ -171,7 +171,8 @@ class WidthPlanner {
 
   [[noreturn]] void refuse_all(const std::vector<StepSize>& sizes) const;
 
-  const pipeline::Profile profile_;
+  const std::shared_ptr<const pipeline::Profile> shared_profile_;
+  const pipeline::Profile& profile_;
   const machine::Cluster& whole_;   // of single devices
   const machine::Cluster cluster_;  // of replicas
   const pipeline::ProblemOptions options_;

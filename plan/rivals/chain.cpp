@@ -178,7 +178,7 @@ RivalPlan best_over_splits(const planners::Question& question, const std::vector
   const std::vector<planners::StepSize> sizes = planners::step_sizes(question.step, profile, options.replicas);
   RivalPlan best;
   for (const int width : widths) {
-    const pipeline::Profile at_width = profile_at(profile, width);
+    const std::shared_ptr<const pipeline::Profile> at_width = question.profile_of(width);
     const machine::Cluster replicas = width == 1 ? cluster : machine::replicas_of(cluster, width);
     for (const planners::StepSize& size : sizes) {
       pipeline::ProblemOptions at_size = options;
@@ -187,7 +187,7 @@ RivalPlan best_over_splits(const planners::Question& question, const std::vector
       at_size.micro_batches = size.micro_batches;
       std::unique_ptr<Problem> problem;
       try {
-        problem = std::make_unique<Problem>(at_width, replicas, at_size);
+        problem = std::make_unique<Problem>(*at_width, replicas, at_size);
       } catch (const Error& error) {
         if (error.kind() != ErrorKind::kUsage) throw;
         continue;  // more samples than times are known for
