@@ -274,10 +274,12 @@ std::string proven_text(const PlanDocument& document) {
   // Orders are looked at beside what bounds are proven of.
   const std::vector<std::string>& schedules = document.premises.schedules;
   const bool ordered = !is_alternating(document.plan.schedule);
-  std::string out = ordered || schedules.empty() || document.premises.most_stages == 1
-                        ? "no plan of the kinds that were searched"
-                        : "no plan of the kinds that were searched, of the schedule " + join(schedules, " or ") + ",";
-  if (!document.bound_within.empty()) out += ", within " + join(document.bound_within) + ",";
+  std::string premises;
+  if (!ordered && !schedules.empty() && document.premises.most_stages != 1) {
+    premises = ", of the schedule " + join(schedules, " or ");
+  }
+  if (!document.bound_within.empty()) premises += ", within " + join(document.bound_within);
+  std::string out = "no plan of the kinds that were searched" + premises + (premises.empty() ? "" : ",");
   if (!document.bound_all_devices) out += " on the devices that were looked at";
   if (!simulated) {
     return out + " has a V (the step in closed form) below " + format_ms(bound) + "; this one's is " + format_ms(own);

@@ -76,7 +76,9 @@ std::string Progress::line(std::uint64_t done, const std::string& note, double n
     out += "  " + scaled(static_cast<double>(done)) + (total_ > 0 ? "/" + scaled(static_cast<double>(total_)) : "") +
            " " + unit_ + "  " + scaled(rate) + "/s";
   }
-  if (total_ > done && rate > 0) out += "  ETA " + clock_text(static_cast<double>(total_ - done) / rate);
+  constexpr double kLongest = 100 * 3600.0;  // what the first moments say is no estimate
+  const double left = rate > 0 ? static_cast<double>(total_ - done) / rate : kLongest;
+  if (total_ > done && left < kLongest) out += "  ETA " + clock_text(left);
   if (!note.empty()) out += "  " + note;
   return out;
 }

@@ -55,8 +55,8 @@ std::optional<Plan> balanced_on(const Problem& problem, const std::vector<int>& 
                                 BalanceBy by, double slack = 0, Work* work = nullptr, int variant = 0,
                                 double most = kInfinity);
 
-// The largest stage cost of balanced_on is not below this (but for 1e-10), nor mostly far above it: of stages that may be
-// empty and hold no variable. Infinity: no plan, or none that costs at most `most`.
+// The largest stage cost of balanced_on is not below this (but for 1e-10), nor mostly far above it: of stages that may
+// be empty and hold no variable. Infinity: no plan, or none that costs at most `most`.
 double balanced_bound(const Problem& problem, const std::vector<int>& device_cuts, Schedule schedule, BalanceBy by,
                       Work* work = nullptr, int variant = 0, double most = kInfinity);
 

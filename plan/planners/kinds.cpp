@@ -105,8 +105,8 @@ Candidate grid_from(const KindTurn& turn, int min_stages, const char* name) {
   request.limits = quick.request.time_limits();
   if (!turn.grids) turn.grids = sweep_layouts(quick, request);
   const std::vector<SweptLayout>& layouts = turn.grids->layouts;
-  const auto best = std::find_if(layouts.begin(), layouts.end(),
-                                 [&](const SweptLayout& one) { return one.layout.pp >= min_stages; });
+  const auto best =
+      std::find_if(layouts.begin(), layouts.end(), [&](const SweptLayout& one) { return one.layout.pp >= min_stages; });
   if (best == layouts.end()) return no_candidate(name, "no grid of several stages divides devices, batch and layers");
   if (best->missing_bytes > 0) return no_candidate(name, "no grid fits into memory");
   Candidate one = of_layout(quick, best->layout, name);

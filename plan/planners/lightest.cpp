@@ -49,8 +49,8 @@ LightestPlan lightest_plan(const Problem& problem, const StageChoice& choice, Wo
   const auto bound = [&](const std::vector<int>& device_cuts, Schedule schedule) {
     double least = kInfinity;
     in_turn([&](int variant) {
-      least = std::min(least, pipeline::balanced_bound(problem, device_cuts, schedule, BalanceBy::kMemory, &work, variant,
-                                                       least));
+      least = std::min(
+          least, pipeline::balanced_bound(problem, device_cuts, schedule, BalanceBy::kMemory, &work, variant, least));
     });
     return least;
   };
@@ -111,7 +111,8 @@ LightestPlan lightest_plan(const Problem& problem, const StageChoice& choice, Wo
         if (work.over()) break;
         Plan next = *lightest.plan;
         next.device_cuts[b] += step;
-        if (pipeline::valid_structure(problem, next) && consider(choice_of(next.device_cuts, next.schedule))) moved = true;
+        if (pipeline::valid_structure(problem, next) && consider(choice_of(next.device_cuts, next.schedule)))
+          moved = true;
       }
     }
   }

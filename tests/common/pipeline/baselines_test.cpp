@@ -201,6 +201,14 @@ TEST(Baselines, BalancedIsTheLeastLargestCostAndThenTheNarrowest) {
       const double slack = seed % 3 == 0 ? 0.2 : 0;
       const std::optional<Plan> found = balanced_on(problem, device_cuts, plan.schedule, by, slack);
       ASSERT_EQ(found.has_value(), least < kInfinity);
+      const double bound = balanced_bound(problem, device_cuts, plan.schedule, by);
+      ASSERT_LE(bound, least * (1 + 1e-8));
+      // A limit that the bound is beyond is beyond the plan; one that it is not changes nothing.
+      const auto within = [&](double most) {
+        return balanced_on(problem, device_cuts, plan.schedule, by, slack, nullptr, 0, most);
+      };
+      ASSERT_EQ(within(bound * (1 + 1e-8)), found);
+      ASSERT_FALSE(bound > 0 && bound < kInfinity && within(bound * (1 - 1e-8)).has_value());
       if (!found) {
         ++impossible;
         continue;
