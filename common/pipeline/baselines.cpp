@@ -468,34 +468,42 @@ std::optional<Plan> uniform_plan(const Problem& problem, int stages, Schedule sc
   return if_feasible(problem, std::move(plan));
 }
 
+namespace {
+
+// Nullopt: no stage can run on some group, or every cut costs more than `most`.
+std::optional<Shares> shares_within(const Problem& problem, const std::vector<int>& device_cuts, Schedule schedule,
+                                    BalanceBy by, Work* work, int variant, double most) {
+  if (!fits_shape(problem, static_cast<int>(device_cuts.size()) + 1)) return std::nullopt;
+  std::optional<Shares> shares(std::in_place, problem, device_cuts, schedule, by, variant);
+  if (!shares->valid()) return std::nullopt;
+  const bool hopeless = most < kInfinity && !covers(*shares, most);
+  shares->pay(work);
+  if (hopeless) return std::nullopt;
+  return shares;
+}
+
+}  // namespace
+
 double balanced_bound(const Problem& problem, const std::vector<int>& device_cuts, Schedule schedule, BalanceBy by,
                       Work* work, int variant, double most) {
-  if (!fits_shape(problem, static_cast<int>(device_cuts.size()) + 1)) return kInfinity;
-  const Shares shares(problem, device_cuts, schedule, by, variant);
-  if (!shares.valid()) return kInfinity;
-  const bool hopeless = most < kInfinity && !covers(shares, most);
-  const double bound = hopeless ? kInfinity : least_cost_of_covers(shares);
-  shares.pay(work);
+  const std::optional<Shares> shares = shares_within(problem, device_cuts, schedule, by, work, variant, most);
+  if (!shares) return kInfinity;
+  const double bound = least_cost_of_covers(*shares);
+  shares->pay(work);
   return bound;
 }
 
 std::optional<Plan> balanced_on(const Problem& problem, const std::vector<int>& device_cuts, Schedule schedule,
                                 BalanceBy by, double slack, Work* work, int variant, double most) {
-  const int stages = static_cast<int>(device_cuts.size()) + 1;
-  if (!fits_shape(problem, stages)) return std::nullopt;
-  const Shares shares(problem, device_cuts, schedule, by, variant);
-  if (!shares.valid()) return std::nullopt;
-  if (most < kInfinity && !covers(shares, most)) {
-    shares.pay(work);
-    return std::nullopt;
-  }
-  const double least = least_largest_cost(shares);
-  shares.pay(work);
+  const std::optional<Shares> shares = shares_within(problem, device_cuts, schedule, by, work, variant, most);
+  if (!shares) return std::nullopt;
+  const double least = least_largest_cost(*shares);
+  shares->pay(work);
   if (!(least < kInfinity)) return std::nullopt;
-  std::optional<std::vector<int>> cuts = narrowest_cuts(shares, least * (1 + slack + 1e-12));
-  shares.pay(work);
+  std::optional<std::vector<int>> cuts = narrowest_cuts(*shares, least * (1 + slack + 1e-12));
+  shares->pay(work);
   AM_CHECK(cuts.has_value());
-  return Plan{std::move(*cuts), device_cuts, schedule, variants_of(stages, variant)};
+  return Plan{std::move(*cuts), device_cuts, schedule, variants_of(shares->stages(), variant)};
 }
 
 std::vector<std::vector<int>> device_share_candidates(const Problem& problem, int stages) {

@@ -84,10 +84,13 @@ LightestPlan lightest_plan(const Problem& problem, const StageChoice& choice, Wo
     return true;
   };
   std::vector<Choice> too_full;
+  // Without work left one choice is enough.
+  const auto enough = [&] { return (lightest.plan || !too_full.empty()) && work.over(); };
   for (const Schedule schedule : choice.schedules) {
-    for (int stages = choice.first_stages; stages <= choice.last_stages; ++stages) {
+    for (int stages = choice.first_stages; stages <= choice.last_stages && !enough(); ++stages) {
       for (const std::vector<int>& cuts : pipeline::device_share_candidates(problem, stages)) {
-        if (lightest.plan && (lightest.share <= 1 || work.over())) return lightest;
+        if (lightest.plan && lightest.share <= 1) return lightest;
+        if (enough()) break;
         Choice one = choice_of(cuts, schedule);
         if (one.bound <= 1) {
           consider(one);

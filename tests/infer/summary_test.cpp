@@ -101,6 +101,9 @@ TEST(Summary, SaysHowLongAndHowSure) {
   document.bound_within = {"--stages 2"};
   EXPECT_THAT(summary_text(document, options_of(document)),
               HasSubstr("no plan of the kinds that were searched, within --stages 2, is shorter"));
+  document.premises.most_stages = 8;
+  document.premises.schedules = {"1f1b", "gpipe"};
+  EXPECT_THAT(summary_text(document, options_of(document)), HasSubstr("of the schedule 1f1b or gpipe, within"));
   document.planner = "given";
   EXPECT_THAT(summary_text(document, options_of(document)), Not(HasSubstr("Proven")));
 }

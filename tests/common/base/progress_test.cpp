@@ -27,6 +27,20 @@ TEST(Progress, OnATerminalOneLineAfterHalfASecondTenTimesASecond) {
   EXPECT_EQ(out, "\r\x1b[K");
 }
 
+TEST(Progress, SaysNoTimeThatIsNoEstimate) {
+  double now = 0;
+  std::string out;
+  Progress progress(
+      "planning", 1'000'000, "", [&] { return now; }, [&](const std::string& s) { out += s; }, true);
+  now = 1;
+  progress.update(1);  // at this rate 11 days
+  EXPECT_NE(out.find("planning  0 %"), std::string::npos) << out;
+  EXPECT_EQ(out.find("ETA"), std::string::npos) << out;
+  now = 2;
+  progress.update(10);  // 55 hours
+  EXPECT_NE(out.find("ETA"), std::string::npos) << out;
+}
+
 TEST(Progress, ElsewhereAPlainLineEveryHalfMinute) {
   double now = 0;
   std::string out;
