@@ -9,6 +9,33 @@
 
 namespace automap::pipeline {
 
+namespace {
+
+// The first place of low..high where `reached` holds, which holds behind it, too; high when it holds at none in front
+// of it. `guess`: where that mostly is.
+template <typename Reached>
+int first_place(int low, int high, int guess, const Reached& reached) {
+  guess = std::clamp(guess, low, high);
+  if (guess < high && !reached(guess)) {
+    low = guess + 1;
+  } else if (guess > low && reached(guess - 1)) {
+    high = guess - 1;
+  } else {
+    return guess;
+  }
+  while (low < high) {
+    const int middle = low + (high - low) / 2;
+    if (reached(middle)) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return low;
+}
+
+}  // namespace
+
 const char* to_string(ValueForm form) {
   return form == ValueForm::kFull ? "full" : "paper";
 }
@@ -105,17 +132,10 @@ void Problem::sync_buckets(int p0, int p1, const DeviceGroup& g, int variant, st
     const double bytes = summed_until(p0, end) - before;
     if (!(bytes > 0)) break;
     // The first position that has gradients is the last to be ready; the last bucket is when the backward ends.
-    int low = begin + 1, high = end;
-    while (low < high) {
-      const int middle = low + (high - low) / 2;
-      if (summed_until(p0, middle) > before) {
-        high = middle;
-      } else {
-        low = middle + 1;
-      }
-    }
+    const int first = first_place(begin + 1, end, next_gradient_[idx(begin)],
+                                  [&](int place) { return summed_until(p0, place) > before; });
     const double share =
-        begin == p0 || !(whole > 0) ? 1 : std::min(1.0, (c.backward[p1] - c.backward[low - 1]) / whole);
+        begin == p0 || !(whole > 0) ? 1 : std::min(1.0, (c.backward[p1] - c.backward[first - 1]) / whole);
     buckets.push_back({share, sync(g, variant).ms(bytes)});
     begin = end;
   }
@@ -124,16 +144,8 @@ void Problem::sync_buckets(int p0, int p1, const DeviceGroup& g, int variant, st
 
 int Problem::bucket_end(int p0, int p, int p1) const {
   const double before = summed_until(p0, p);
-  int low = p + 1, high = p1;
-  while (low < high) {
-    const int middle = low + (high - low) / 2;
-    if (summed_until(p0, middle) - before < options_.bucket_bytes) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
+  return first_place(p + 1, p1, next_bucket_[idx(p)],
+                     [&](int place) { return !(summed_until(p0, place) - before < options_.bucket_bytes); });
 }
 
 double Problem::bucket_bytes(int p0, int p1, const DeviceGroup& g) const {

@@ -447,6 +447,9 @@ class Problem {
   std::vector<double> own_backward_, weight_backward_;                       // [n+1], prefix sums; empty: not known
   std::vector<int> variables_;                                               // [n+1], prefix counts of w > 0
   std::vector<double> last_bucket_;                                          // [n+1]
+  // [n+1], guesses that no answer depends on: where the bucket ends that begins behind p, and the first gradient
+  // stands.
+  std::vector<int> next_bucket_, next_gradient_;
   std::vector<SharedWeight> shared_;
   struct Exchanged {  // all shared weights with the same uses
     int first = 0, position = 0;

@@ -15,12 +15,10 @@ namespace {
 
 std::vector<double> prefix_sums(const std::vector<double>& values, std::size_t n) {
   std::vector<double> sums;
-  sums.reserve(n + 1);
-  sums.push_back(0);
-  double sum = 0;
-  for (const double value : values) sums.push_back(sum += value);
   // Where there are no values, all sums are 0.
-  sums.resize(n + 1, 0);
+  sums.assign(n + 1, 0);
+  double sum = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) sums[i + 1] = sum += values[i];
   return sums;
 }
 
@@ -115,8 +113,25 @@ class Problem::Builder {
       p_.variables_[i] = p_.variables_[i - 1] + (w[i - 1] > 0 ? 1 : 0);
     }
     list_exchanged();
+    guess_buckets();
     fill_last_buckets();
     sum_state(w, gradients);
+  }
+
+  // Of gradients that no other stage has.
+  void guess_buckets() {
+    const std::vector<double>& sums = p_.gradients_;
+    p_.next_bucket_.assign(n_ + 1, p_.n_);
+    p_.next_gradient_.assign(n_ + 1, p_.n_);
+    std::size_t bucket = 0, gradient = 0;
+    for (std::size_t p = 0; p <= n_; ++p) {
+      bucket = std::max(bucket, p + 1);
+      while (bucket < n_ && sums[bucket] - sums[p] < p_.options_.bucket_bytes) ++bucket;
+      gradient = std::max(gradient, p + 1);
+      while (gradient < n_ && sums[gradient] <= sums[p]) ++gradient;
+      p_.next_bucket_[p] = static_cast<int>(std::min(bucket, n_));
+      p_.next_gradient_[p] = static_cast<int>(std::min(gradient, n_));
+    }
   }
 
   // As Problem::sync_buckets fills the bucket that it reduces last.
@@ -339,13 +354,12 @@ class Problem::Builder {
     while (right + 1 < points.size() && points[right] < samples) ++right;
     const std::size_t left = points[right] > samples && right > 0 ? right - 1 : right;
     const double part = left == right ? 0 : (samples - points[left]) / (points[right] - points[left]);
-    for (std::size_t i = 0; i < n_; ++i) {
-      const auto between = [&](const std::vector<std::vector<double>>& ms) {
-        return ((1 - part) * ms[left][i] + part * ms[right][i]) / type.speed;
-      };
-      forward[i] = between(type.times->forward_ms);
-      backward[i] = between(type.times->backward_ms);
-    }
+    const auto between = [&](const std::vector<std::vector<double>>& ms, std::vector<double>& out) {
+      const double *from = ms[left].data(), *to = ms[right].data();
+      for (std::size_t i = 0; i < n_; ++i) out[i] = ((1 - part) * from[i] + part * to[i]) / type.speed;
+    };
+    between(type.times->forward_ms, forward);
+    between(type.times->backward_ms, backward);
   }
 
   // Forward and backward of all positions on a device of the type, as one of so many.
@@ -530,7 +544,7 @@ class Problem::Builder {
   void find_times(const DeviceGroup& g, const machine::CollectiveGroup& ring, int type, int number,
                   StageColumns& columns) {
     const StageVariant& variant = p_.variant(number);
-    std::vector<double> forward, backward;
+    std::vector<double>&forward = forward_, &backward = backward_;
     if (whole_) {
       Type of = types_[static_cast<std::size_t>(type)];
       if (times_of_variants_ != nullptr) {
@@ -546,9 +560,15 @@ class Problem::Builder {
       for (std::size_t i = 0; i < n_; ++i) backward[i] += forward[i];
     }
     if (variant.zero >= 2 && g.size > 1) add_sharding(ring, variant, forward, backward);
-    columns.backward = keep(backward);
-    for (std::size_t i = 0; i < n_; ++i) forward[i] += backward[i];
-    columns.both = keep(forward);
+    // Both at once: a sum waits for the one before it, and so leaves room for another.
+    std::vector<double> of_backward(n_ + 1), of_both(n_ + 1);
+    double sum_backward = 0, sum_both = 0;
+    for (std::size_t i = 0; i < n_; ++i) {
+      of_backward[i + 1] = sum_backward += backward[i];
+      of_both[i + 1] = sum_both += forward[i] + backward[i];
+    }
+    columns.backward = keep_as_it_is(std::move(of_backward));
+    columns.both = keep_as_it_is(std::move(of_both));
   }
 
   // What ZeRO 2 and 3 move per micro-batch, layer by layer, beyond what the compute beside it hides: gradients are
@@ -711,9 +731,10 @@ class Problem::Builder {
   const TimesOfVariants* times_of_variants_;
   std::size_t n_;
   bool whole_;
-  double per_profile_ = 1;          // micro-batch over the profile's samples
-  double weight_share_ = 1;         // below 1 for a state factor below 1
-  std::vector<char> starts_layer_;  // [n]
+  double per_profile_ = 1;                  // micro-batch over the profile's samples
+  double weight_share_ = 1;                 // below 1 for a state factor below 1
+  std::vector<char> starts_layer_;          // [n]
+  std::vector<double> forward_, backward_;  // of find_times
   std::vector<Type> types_;
   std::vector<int> type_;                             // [D]
   std::vector<double> capacity_;                      // [D]
