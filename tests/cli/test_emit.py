@@ -29,8 +29,8 @@ def what(plan):
 class Emit(ProgramTest):
     def plan(self, model, cluster, batch, framework, *options):
         path = self.folder / f"{framework}.json"
-        done = run("automap-infer", model, "--cluster", cluster, "--batch", batch, "--for", framework, "--explore", "off", *options,
-                   "-o", path, "-q")
+        done = run("automap-infer", model, "--cluster", cluster, "--batch", batch, "--for", framework, "--explore", "off",
+                   "--effort", "quick", *options, "-o", path, "-q")
         self.assertEqual(done.returncode, 0, done.stderr)
         return path, json.loads(path.read_text())
 
@@ -167,7 +167,7 @@ class Emit(ProgramTest):
 
     def test_what_a_framework_cannot_run_is_said_and_nothing_is_written(self):
         path = self.folder / "free.json"
-        free = ("automap-infer", GPT2, "--cluster", "config-c", "--batch", "256", "--stages", "3", "--explore", "off")
+        free = ("automap-infer", GPT2, "--cluster", "config-c", "--batch", "256", "--stages", "3", "--explore", "off", "--effort", "quick")
         self.assertEqual(run(*free, "-o", path, "-q").returncode, 0)
         for framework in FRAMEWORKS:
             self.assert_refused(f"{framework} cannot run stages of different numbers of devices; nothing was written", path, "--to", framework,
@@ -297,7 +297,7 @@ class Emit(ProgramTest):
 
     def test_reports_end_with_what_to_type(self):
         # Of a module that JAX made, in MaxText's words, as far as it can run the plan.
-        plain = ("automap-infer", GPT2, "--cluster", "h100-2x8", "--batch", "256", "--explore", "off")
+        plain = ("automap-infer", GPT2, "--cluster", "h100-2x8", "--batch", "256", "--explore", "off", "--effort", "quick")
         report = run(*plain, "--stages", "1", "--zero", "3").stdout
         self.assertIn("\nTo type for maxtext\n  python3 -m maxtext.trainers.pre_train.train src/maxtext/configs/base.yml dcn_data_parallelism=", report)
         report = run(*plain, "--stages", "2", "--schedule", "1f1b").stdout

@@ -131,8 +131,8 @@ class BadInput(ProgramTest):
             self.assertEqual(old.read_text(), "old")
 
     def test_results_that_cannot_be_printed(self):
-        profile = self.put("p.csv", profile_csv())
-        for flags in ("", "--json"):
+        profile = self.put("p.csv", profile_csv(8))
+        for flags in ("--effort quick", "--effort quick --json"):
             for redirect, reason in ((">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")):
                 command = f"'{BIN}/automap-infer' '{profile}' --cluster config-a {flags} {redirect}"
                 result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=environment())

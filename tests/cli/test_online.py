@@ -18,7 +18,8 @@ class Online(ProgramTest):
         super().setUp()
         weights = [1e6 if i < 30 else 4e7 for i in range(60)]
         self.profile = self.put("model.csv", profile_csv(60, w_bytes=weights))
-        self.model = [self.profile, "--cluster", "config-a", "--batch", "256"]
+        # Plays are counted, and less effort would end with fewer.
+        self.model = [self.profile, "--cluster", "config-a", "--batch", "256", "--effort", "normal"]
 
     def pipeline(self, *options):
         return run("automap-search", "pipeline", *self.model, "--quiet", *options)

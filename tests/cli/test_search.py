@@ -9,7 +9,7 @@ import shutil
 import unittest
 from pathlib import Path
 
-from programs import FIXTURES, SOURCE, ProgramTest, run
+from programs import FIXTURES, SANITIZED, SOURCE, ProgramTest, run
 
 try:
     import jsonschema
@@ -878,7 +878,12 @@ class Models(SearchTest):
         return document
 
     def test_fixtures(self):
-        for path in sorted(FIXTURES.iterdir()):
+        paths = sorted(FIXTURES.iterdir())
+        if SANITIZED:
+            # The larger ones hold the same operations, only more of them.
+            paths = [path for path in paths if path.stat().st_size < 100_000]
+        self.assertGreater(len(paths), 20)
+        for path in paths:
             for command in ("opp", "adp"):
                 with self.subTest(path=path.name, command=command):
                     document = self.check(path, command, "--objective", "count")
