@@ -228,12 +228,12 @@ class Datagen(ProgramTest):
 
     def test_oracle(self):
         folder = self.folder / "labelled"
-        result = run("automap-datagen", "--rows", 30, "--seed", 1, "--oracle", "-o", folder, "--json")
+        result = run("automap-datagen", "--rows", 60, "--seed", 1, "--oracle", "-o", folder, "--json")
         self.assertEqual(result.returncode, 0, result.stderr)
         document = json.loads(result.stdout)
         counts = [document[key] for key in ("rows_labelled", "rows_infeasible", "rows_unlabelled")]
-        self.assertEqual(sum(counts), 30)
-        self.assertGreater(counts[0], 10)
+        self.assertEqual(sum(counts), 60)
+        self.assertGreater(counts[0], 20)
 
     def test_preview_and_list(self):
         result = run("automap-datagen", "--preview", 3, "--seed", 2)
@@ -250,9 +250,9 @@ class Datagen(ProgramTest):
 
     @unittest.skipUnless(h5py, "SKIPPED: needs python3-h5py")
     def test_h5py_reads_both_forms(self):
-        plain, packed = self.make("plain", "--oracle", rows=16), self.make("packed", "--oracle", "--compress", rows=16)
+        plain, packed = self.make("plain", "--oracle", rows=40), self.make("packed", "--oracle", "--compress", rows=40)
         with h5py.File(plain / "shard-000000.h5") as a, h5py.File(packed / "shard-000000.h5") as b:
-            self.assertEqual((a["caw"].shape, a["caw"].dtype), ((16, 3, 128), numpy.dtype("<f4")))
+            self.assertEqual((a["caw"].shape, a["caw"].dtype), ((40, 3, 128), numpy.dtype("<f4")))
             self.assertIsNone(a["caw"].chunks)
             self.assertEqual((b["caw"].compression, b["caw"].shuffle), ("gzip", True))
             self.assertEqual([d.label for d in a["caw"].dims], ["env", "channel", "position"])

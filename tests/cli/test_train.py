@@ -11,7 +11,7 @@ import subprocess
 import time
 import unittest
 
-from programs import BIN, SANITIZED, SOURCE, TIMEOUT_S, ProgramTest, environment, profile_csv, run
+from programs import BIN, SOURCE, TIMEOUT_S, ProgramTest, environment, profile_csv, run
 
 PROGRAM = "automap-train"
 # Seconds on a busy machine: few plays of few problems.
@@ -222,16 +222,12 @@ class Runs(Train):
         self.assertIn("before training", (self.out("fine") / "report.md").read_text())
 
 
-# Long enough to be stopped and killed several times.
-EPISODES = "300" if SANITIZED else "600"
-
-
 class Resume(Train):
     def policy(self, name):
         return (self.out(name) / "policy.bin").read_bytes()
 
     def test_stopped_by_a_signal_and_resumed_bit_equal(self):
-        options = ["--episodes", EPISODES, "--deterministic", "--seed", "2"]
+        options = ["--episodes", "600", "--deterministic", "--seed", "2"]
         begin = time.monotonic()
         self.assertEqual(self.train(*options, name="whole").returncode, 0)
         first_s = min(1.2, 0.3 * (time.monotonic() - begin))
@@ -257,7 +253,7 @@ class Resume(Train):
         self.assertEqual(self.policy("whole"), self.policy("run"))
 
     def test_killed_and_resumed_bit_equal(self):
-        options = ["--episodes", EPISODES, "--deterministic", "--seed", "2", "--checkpoint-every", "0.05"]
+        options = ["--episodes", "600", "--deterministic", "--seed", "2", "--checkpoint-every", "0.05"]
         self.assertEqual(self.train(*options, name="whole").returncode, 0)
         checkpoint = self.out() / "checkpoint"
         kills = 0

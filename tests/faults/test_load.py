@@ -133,7 +133,7 @@ class Load(ProgramTest):
         self.assertTrue(plan["cut_by_time"] or plan["proven"])
 
     def test_a_time_limit_that_does_not_strike_changes_nothing(self):
-        command = ["automap-infer", FIXTURES / "moe_small.hlo.gz", "--cluster", "config-a", "--effort", "quick", "--json"]
+        command = list(self.commands())[0]
         free, limited = (self.plan(run(*command, *more)) for more in ((), ("--time-limit", "1h")))
         self.assertEqual(limited["provenance"].pop("option_time_limit"), "3600s")
         self.assertEqual(free["provenance"].pop("option_time_limit"), "none")
