@@ -121,8 +121,8 @@ class Problem::Builder {
   // Of gradients that no other stage has.
   void guess_buckets() {
     const std::vector<double>& sums = p_.gradients_;
-    p_.next_bucket_.assign(n_ + 1, p_.n_);
-    p_.next_gradient_.assign(n_ + 1, p_.n_);
+    p_.next_bucket_.resize(n_ + 1);
+    p_.next_gradient_.resize(n_ + 1);
     std::size_t bucket = 0, gradient = 0;
     for (std::size_t p = 0; p <= n_; ++p) {
       bucket = std::max(bucket, p + 1);
@@ -544,7 +544,7 @@ class Problem::Builder {
   void find_times(const DeviceGroup& g, const machine::CollectiveGroup& ring, int type, int number,
                   StageColumns& columns) {
     const StageVariant& variant = p_.variant(number);
-    std::vector<double>&forward = forward_, &backward = backward_;
+    std::vector<double> forward, backward;
     if (whole_) {
       Type of = types_[static_cast<std::size_t>(type)];
       if (times_of_variants_ != nullptr) {
@@ -560,15 +560,9 @@ class Problem::Builder {
       for (std::size_t i = 0; i < n_; ++i) backward[i] += forward[i];
     }
     if (variant.zero >= 2 && g.size > 1) add_sharding(ring, variant, forward, backward);
-    // Both at once: a sum waits for the one before it, and so leaves room for another.
-    std::vector<double> of_backward(n_ + 1), of_both(n_ + 1);
-    double sum_backward = 0, sum_both = 0;
-    for (std::size_t i = 0; i < n_; ++i) {
-      of_backward[i + 1] = sum_backward += backward[i];
-      of_both[i + 1] = sum_both += forward[i] + backward[i];
-    }
-    columns.backward = keep_as_it_is(std::move(of_backward));
-    columns.both = keep_as_it_is(std::move(of_both));
+    columns.backward = keep(backward);
+    for (std::size_t i = 0; i < n_; ++i) forward[i] += backward[i];
+    columns.both = keep(forward);
   }
 
   // What ZeRO 2 and 3 move per micro-batch, layer by layer, beyond what the compute beside it hides: gradients are
@@ -731,10 +725,9 @@ class Problem::Builder {
   const TimesOfVariants* times_of_variants_;
   std::size_t n_;
   bool whole_;
-  double per_profile_ = 1;                  // micro-batch over the profile's samples
-  double weight_share_ = 1;                 // below 1 for a state factor below 1
-  std::vector<char> starts_layer_;          // [n]
-  std::vector<double> forward_, backward_;  // of find_times
+  double per_profile_ = 1;          // micro-batch over the profile's samples
+  double weight_share_ = 1;         // below 1 for a state factor below 1
+  std::vector<char> starts_layer_;  // [n]
   std::vector<Type> types_;
   std::vector<int> type_;                             // [D]
   std::vector<double> capacity_;                      // [D]

@@ -12,37 +12,18 @@ namespace automap::pipeline {
 
 namespace {
 
-// The first value that is negative or out of in_file_range(); the column's size: none is. Columns are long, and are
-// checked for every problem that is made of them: whole blocks without a branch for each value.
-std::size_t first_out_of_range(const std::vector<double>& column) {
-  constexpr std::size_t kBlock = 16;
-  const std::size_t n = column.size();
-  std::size_t i = 0;
-  for (; i + kBlock <= n; i += kBlock) {
-    const double* const values = column.data() + i;
-    int right = 0;
-    for (std::size_t k = 0; k < kBlock; ++k) {
-      const double value = values[k];
-      right += static_cast<int>(value == 0) +
-               static_cast<int>(value >= kSmallestInFile) * static_cast<int>(value <= kLargestInFile);
-    }
-    if (right != static_cast<int>(kBlock)) break;
-  }
-  while (i < n && in_file_range(column[i]) && column[i] >= 0) ++i;
-  return i;
-}
-
 void check_values(const std::vector<double>& column, const std::string& name, std::size_t n,
                   const std::string& source) {
   if (column.size() != n) {
     throw Error(ErrorKind::kData, source + ": column " + name + " has " + std::to_string(column.size()) +
                                       " values where c_ms has " + std::to_string(n));
   }
-  const std::size_t wrong = first_out_of_range(column);
-  if (wrong < n) {
-    throw Error(ErrorKind::kData, source + ": column " + name + ", instruction " + std::to_string(wrong + 1) +
-                                      ": found " + std::to_string(column[wrong]) +
-                                      ", expected a value of at least 0, " + kFileRange);
+  for (std::size_t i = 0; i < n; ++i) {
+    if (!in_file_range(column[i]) || column[i] < 0) {
+      throw Error(ErrorKind::kData, source + ": column " + name + ", instruction " + std::to_string(i + 1) +
+                                        ": found " + std::to_string(column[i]) + ", expected a value of at least 0, " +
+                                        kFileRange);
+    }
   }
 }
 
