@@ -21,6 +21,20 @@ struct Candidate {
   double ms = 0;
 };
 
+// Of the times of stages, ascending, those that the longest stage is held to in turn: of such as `gap` takes for one
+// the largest, so that no plan is lost.
+std::vector<double> limits_of(const std::vector<double>& times, double gap) {
+  std::vector<double> limits;
+  double last = -1;
+  for (std::size_t t = 0; t < times.size(); ++t) {
+    const bool next_too = t + 1 < times.size() && times[t + 1] <= last * (1 + gap);
+    if (next_too || times[t] == last) continue;
+    limits.push_back(times[t]);
+    last = times[t];
+  }
+  return limits;
+}
+
 }  // namespace
 
 std::vector<int> unit_ends(const pipeline::Profile& profile, int most) {
@@ -95,19 +109,13 @@ std::optional<ChainPlan> best_chain(const Problem& problem, const std::vector<in
     }
   }
   std::sort(thresholds.begin(), thresholds.end());
+  const std::vector<double> limits = limits_of(thresholds, gap);
+  if (limits.empty()) return std::nullopt;
   const double steady = problem.micro_batches() - 1;
-  ChainPlan best;
-  best.objective_ms = kInfinity;
   std::vector<double> sum(candidates.size());
   std::vector<const Candidate*> chosen(candidates.size());
-  double last = -1;
-  for (std::size_t t = 0; t < thresholds.size(); ++t) {
-    // The largest of those that `gap` takes for one, so that no plan is lost.
-    const bool next_too = t + 1 < thresholds.size() && thresholds[t + 1] <= last * (1 + gap);
-    if (next_too || thresholds[t] == last) continue;
-    const double most = thresholds[t];
-    if (steady * last >= best.objective_ms) break;  // every plan from here on has a longer stage than `last`
-    last = most;
+  // The least sums of stages that are no longer than `most`; returns the least of all numbers of stages.
+  const auto sum_up = [&](double most) {
     std::fill(sum.begin(), sum.end(), kInfinity);
     for (int left = 1; left <= most_stages; ++left) {
       for (int unit = units - 1; unit >= 0; --unit) {
@@ -123,6 +131,21 @@ std::optional<ChainPlan> best_chain(const Problem& problem, const std::vector<in
         }
       }
     }
+    double least = kInfinity;
+    for (int stages = 1; stages <= most_stages; ++stages) least = std::min(least, sum[state(stages, 0, 0)]);
+    return least;
+  };
+  // No plan has a smaller sum, and none at all is of stages below the first limit that leaves one.
+  const double least_sum = sum_up(limits.back());
+  if (least_sum == kInfinity) return std::nullopt;
+  const auto first = std::partition_point(limits.begin(), limits.end() - 1,
+                                          [&](double limit) { return sum_up(limit) == kInfinity; });
+  ChainPlan best;
+  best.objective_ms = kInfinity;
+  for (auto limit = first; limit != limits.end(); ++limit) {
+    // Every plan from here on has a longer stage than the limit before.
+    if (limit != limits.begin() && least_sum + steady * *(limit - 1) >= best.objective_ms) break;
+    sum_up(*limit);
     for (int stages = 1; stages <= most_stages; ++stages) {
       if (sum[state(stages, 0, 0)] == kInfinity) continue;
       ChainPlan found;

@@ -36,20 +36,22 @@ struct ChainPlan {
 
 enum class Transfers { kIgnored, kCounted };
 
-// The least `ms_of(variant)` of the variants of a stage that fit with so many micro-batches in flight, and that
-// variant; infinite when none does.
+// The least `ms_of(variant)` below `below_ms` of the variants of a stage that fit with so many micro-batches in flight,
+// and that variant; infinite when there is none. Times are compared first: memory costs more to ask for.
 template <typename MsOf>
 double least_of_variants(const pipeline::Problem& problem, int p0, int p1, const pipeline::DeviceGroup& group,
-                         int in_flight, bool needs_variable, const MsOf& ms_of, int* variant) {
-  double least = std::numeric_limits<double>::infinity();
+                         int in_flight, bool needs_variable, const MsOf& ms_of, int* variant,
+                         double below_ms = std::numeric_limits<double>::infinity()) {
+  double least = below_ms;
+  bool found = false;
   for (int v = 0; v < problem.num_variants(); ++v) {
-    if (!problem.stage_fits(p0, p1, group, in_flight, needs_variable, v)) continue;
     const double ms = ms_of(v);
-    if (ms >= least) continue;
+    if (ms >= least || !problem.stage_fits(p0, p1, group, in_flight, needs_variable, v)) continue;
     least = ms;
+    found = true;
     if (variant != nullptr) *variant = v;
   }
-  return least;
+  return found ? least : std::numeric_limits<double>::infinity();
 }
 
 // t_i of a stage, the least over the variants that fit; infinite when none does. `stages_left` with this one.

@@ -12,14 +12,14 @@ namespace {
 using pipeline::Plan;
 using pipeline::Problem;
 
-// The shortest variant of a stage that fits with so many stages left; infinite when none does.
+// The shortest variant of a stage that fits with so many stages left, if it is below below_ms; infinite when none is.
 double stage_compute_ms(const Problem& problem, int p0, int p1, int d0, int d1, int left, bool needs_variable,
-                        int* variant) {
+                        int* variant, double below_ms = kInfinity) {
   const pipeline::DeviceGroup& group = problem.group(d0, d1);
   if (!group.valid) return kInfinity;
   const int in_flight = std::min(problem.micro_batches(), left);
   const auto ms_of = [&](int v) { return problem.compute_ms(p0, p1, group, v); };
-  return least_of_variants(problem, p0, p1, group, in_flight, needs_variable, ms_of, variant);
+  return least_of_variants(problem, p0, p1, group, in_flight, needs_variable, ms_of, variant, below_ms);
 }
 
 // Plans of one problem whose cuts are ends of units.
@@ -115,15 +115,17 @@ class Blocks {
       if (d1 > devices_ - left + 1) break;
       if ((left == 1) != (d1 == devices_)) continue;
       for (int u1 = left == 1 ? units_ : u0 + 1; u1 <= units_ - left + 1; ++u1) {
-        int variant = 0;
-        double ms = stage_compute_ms(problem_, start(u0), start(u1), d0, d1, left, needs_variable_, &variant);
-        if (ms >= here.longest_ms) continue;
+        // What is known of the rest comes first, since a stage of its own costs more to ask for.
+        double behind_ms = 0;
         if (left > 1) {
-          const Choice& rest = best_[state(left - 1, u1, d1)];
-          const double sent = 2 * problem_.transfer_ms(start(u1), d0, d1, std::min(devices_, d1 + size));
-          ms = std::max({ms, sent, rest.longest_ms});
+          behind_ms = best_[state(left - 1, u1, d1)].longest_ms;
+          if (behind_ms >= here.longest_ms) continue;
+          behind_ms = std::max(behind_ms, 2 * problem_.transfer_ms(start(u1), d0, d1, std::min(devices_, d1 + size)));
+          if (behind_ms >= here.longest_ms) continue;
         }
-        if (ms < here.longest_ms) here = {ms, u1, d1};
+        const double own_ms =
+            stage_compute_ms(problem_, start(u0), start(u1), d0, d1, left, needs_variable_, nullptr, here.longest_ms);
+        if (own_ms < here.longest_ms) here = {std::max(own_ms, behind_ms), u1, d1};
       }
     }
   }
