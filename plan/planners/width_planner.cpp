@@ -213,19 +213,27 @@ void WidthPlanner::tighten(StepPlan& plan, int* closer) const {
   }
   PlanResult& result = plan.result;
   double simulated = plan.simulated_bound_ms;
+  ProblemOptions of_path = options_;
+  of_path.behind_backward = false;
   for (const StepSize& size : considered_) {
     if (size.devices > 0 && request_.stages > size.devices) continue;
     if (work_bound_ms(size) >= std::max(result.lower_bound_ms, simulated)) continue;
-    const std::unique_ptr<Problem> problem = possible_problem(profile_, size);
-    if (!problem) continue;
-    if (!(size == plan.size) && simple_bound_ms(*problem, size) < result.lower_bound_ms) {
-      const pipeline::LowerBound bound = bound_of(*problem, size, result.lower_bound_ms, closer);
-      if (bound.ms < result.lower_bound_ms) {
-        result.lower_bound_ms = bound.ms;
-        result.lower_bound_method = bound.method;
-      }
+    // What stands on the path to the last backward is neither above V nor above a simulation.
+    const double value = size == plan.size ? 0 : result.lower_bound_ms;
+    const std::unique_ptr<Problem> path = possible_problem(profile_, size, of_path);
+    if (!path || simple_bound_ms(*path, size) >= std::max(value, simulated)) continue;
+    const std::unique_ptr<Problem> problem = problem_of(size);
+    const bool value_open = simple_bound_ms(*problem, size) < value;
+    const double most_ms = value_open ? std::max(value, simulated) : simulated;
+    const OneStage one = one_stage(*problem, size);
+    const double several_ms = several_stages_ms(*path, size, most_ms, closer);
+    simulated = std::min({simulated, one.simulated_ms, several_ms});
+    if (!value_open || std::min(one.value_ms, several_ms) >= value) continue;
+    const pipeline::LowerBound bound = bound_of(*problem, size, value, closer);
+    if (bound.ms < result.lower_bound_ms) {
+      result.lower_bound_ms = bound.ms;
+      result.lower_bound_method = bound.method;
     }
-    simulated = simulated_bound_ms(*problem, size, simulated, closer);
   }
   plan.simulated_bound_ms = simulated;
   result.set_gap();
@@ -672,28 +680,26 @@ pipeline::LowerBound WidthPlanner::bound_of(const Problem& problem, const StepSi
   return with_units(kCloserUnits);
 }
 
-double WidthPlanner::one_stage_ms(const Problem& problem, const PlanRequest& request) const {
-  double least = kInfinity;
+WidthPlanner::OneStage WidthPlanner::one_stage(const Problem& problem, const StepSize& size) const {
+  OneStage least;
+  const PlanRequest request = request_for(size, request_);
+  if (request.stages > 1) return least;
   for (const pipeline::Schedule schedule : request.schedules) {
     pipeline::Plan plan;
     plan.schedule = schedule;
     for (int v = 0; v < problem.num_variants(); ++v) {
       plan.variants = {static_cast<std::uint8_t>(v)};
-      if (feasible(problem, plan)) least = std::min(least, simulate_step_ms(problem, plan));
+      if (!feasible(problem, plan)) continue;
+      least.value_ms = std::min(least.value_ms, value_ms(problem, plan));
+      least.simulated_ms = std::min(least.simulated_ms, simulate_step_ms(problem, plan));
     }
   }
   return least;
 }
 
-double WidthPlanner::simulated_bound_ms(const Problem& problem, const StepSize& size, double most_ms,
-                                        int* closer) const {
-  const PlanRequest request = request_for(size, request_);
-  if (request.stages <= 1) most_ms = std::min(most_ms, one_stage_ms(problem, request));
-  if (most_stages(problem, request) < 2) return most_ms;
-  ProblemOptions options = options_;
-  options.behind_backward = false;
-  const std::unique_ptr<Problem> path = possible_problem(profile_, size, options);
-  return simple_bound_ms(*path, size, 2) < most_ms ? bound_of(*path, size, most_ms, closer, 2).ms : most_ms;
+double WidthPlanner::several_stages_ms(const Problem& path, const StepSize& size, double most_ms, int* closer) const {
+  if (most_stages(path, request_for(size, request_)) < 2) return kInfinity;
+  return simple_bound_ms(path, size, 2) < most_ms ? bound_of(path, size, most_ms, closer, 2).ms : most_ms;
 }
 
 void WidthPlanner::bound_own(StepPlan& plan, int* closer) const {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -159,12 +160,16 @@ class WidthPlanner {
   pipeline::LowerBound bound_of(const pipeline::Problem& problem, const StepSize& size, double most_ms, int* closer,
                                 int first = 1) const;
 
-  // The least simulated step of the plans of one stage; infinite where none fits.
-  double one_stage_ms(const pipeline::Problem& problem, const PlanRequest& request) const;
+  // The least of the plans of one stage; infinite where none fits or several stages are asked for.
+  struct OneStage {
+    double value_ms = std::numeric_limits<double>::infinity();
+    double simulated_ms = std::numeric_limits<double>::infinity();
+  };
+  OneStage one_stage(const pipeline::Problem& problem, const StepSize& size) const;
 
-  // No plan of the split simulates shorter, at most `most_ms`: one stage is what it is, and more have V without what
-  // stands behind the last backward, which is never above a simulation (cost.h).
-  double simulated_bound_ms(const pipeline::Problem& problem, const StepSize& size, double most_ms, int* closer) const;
+  // No plan of several stages has a V or a simulated step below, at most `most_ms`; infinite: none has several. `path`:
+  // the problem without what stands behind the last backward, whose V is never above a simulation (cost.h).
+  double several_stages_ms(const pipeline::Problem& path, const StepSize& size, double most_ms, int* closer) const;
 
   // The bounds of a plan of one of these splits, over all of them.
   void bound_own(StepPlan& plan, int* closer) const;
