@@ -56,7 +56,7 @@ WidthPlanner::WidthPlanner(const Question& question, int width, double hopeless_
       equal_replicas_(question.step.equal_replicas),
       lone_replicas_(question.step.lone_replicas),
       hopeless_ms_(hopeless_ms),
-      sample_ms_(least_sample_ms()),
+      sample_times_(sample_times()),
       start_(start),
       clock_(in_time(request_).time_limits()) {}
 
@@ -418,21 +418,43 @@ void WidthPlanner::look_at_choices() {
 }
 
 double WidthPlanner::work_bound_ms(const StepSize& size) const {
-  return size.batch() * sample_ms_ / (size.devices > 0 ? size.devices : cluster_.num_devices()) * (1 - kWorkRounding);
+  const int devices = size.devices > 0 ? size.devices : cluster_.num_devices();
+  return size.batch() * least_sample_ms(size.samples) / devices * (1 - kWorkRounding);
 }
 
-double WidthPlanner::least_sample_ms() const {
-  double fastest = 0;
-  for (const auto& [name, device] : cluster_.devices) fastest = std::max(fastest, device.relative_speed);
+std::vector<WidthPlanner::SampleTimes> WidthPlanner::sample_times() const {
   const auto sum = [](const std::vector<double>& values) { return std::accumulate(values.begin(), values.end(), 0.0); };
-  double least = kInfinity;
+  std::vector<SampleTimes> all;
   for (const pipeline::DeviceTimes& times : profile_.times) {
+    SampleTimes one;
     for (std::size_t point = 0; point < times.samples.size(); ++point) {
-      least = std::min(least, (sum(times.forward_ms[point]) + sum(times.backward_ms[point])) / times.samples[point]);
+      one.samples.push_back(times.samples[point]);
+      one.ms.push_back(sum(times.forward_ms[point]) + sum(times.backward_ms[point]));
+    }
+    all.push_back(std::move(one));
+  }
+  if (all.empty()) all.push_back({{std::max(1.0, profile_.micro_batch_size)}, {sum(profile_.c_ms)}});
+  return all;
+}
+
+double WidthPlanner::least_sample_ms(double at_most) const {
+  double fastest = 1;
+  for (const auto& [name, device] : cluster_.devices) fastest = std::max(fastest, device.relative_speed);
+  const bool any_number = options_.replicas == Replicas::kFractional || profile_.times.empty();
+  double least = kInfinity;
+  for (const SampleTimes& times : sample_times_) {
+    for (std::size_t i = 0; i < times.samples.size(); ++i) {
+      double samples = times.samples[i], ms = times.ms[i];
+      if (i > 0 && samples > at_most && !any_number) {
+        const double before = times.samples[i - 1];
+        if (before >= at_most) break;
+        ms = times.ms[i - 1] + (ms - times.ms[i - 1]) * (at_most - before) / (samples - before);
+        samples = at_most;
+      }
+      least = std::min(least, ms / samples);
     }
   }
-  if (profile_.times.empty()) least = sum(profile_.c_ms) / std::max(1.0, profile_.micro_batch_size);
-  return least / std::max(1.0, fastest);
+  return least / fastest;
 }
 
 void WidthPlanner::look_at_fewer(std::vector<StepSize>& sizes) {
@@ -622,28 +644,43 @@ void WidthPlanner::look(const std::vector<StepSize>& sizes, std::size_t among) {
   PlanRequest request = look_request(among);
   request.lower_bound = false;
   request.all_planners = false;
-  // The most promising first, so that most of the others need no look.
+  // The most promising first, so that most of the others need no look, nor a problem: what compute alone says of a split
+  // stands for its bound until no other is below.
   struct Split {
     double bound_ms = 0;
+    std::size_t order = 0;
     StepSize size;
     std::unique_ptr<Problem> problem;
   };
   std::vector<Split> splits;
   for (const StepSize& size : sizes) {
     if (size.devices > 0 && request_.stages > size.devices) continue;
-    if (!splits.empty() && out_of_time()) break;
-    std::unique_ptr<Problem> problem = possible_problem(profile_, size);
-    if (!problem) continue;
-    const double bound_ms = simple_bound_ms(*problem, size);
-    simple_bounds_.emplace_back(size, bound_ms);
-    splits.push_back({bound_ms, size, std::move(problem)});
+    splits.push_back({work_bound_ms(size), splits.size(), size, nullptr});
   }
-  std::stable_sort(splits.begin(), splits.end(),
-                   [](const Split& a, const Split& b) { return a.bound_ms < b.bound_ms; });
+  const auto later = [](const Split& a, const Split& b) {
+    return std::make_pair(a.bound_ms, a.order) > std::make_pair(b.bound_ms, b.order);
+  };
+  std::make_heap(splits.begin(), splits.end(), later);
+  bool any = false;
   double best_ms = std::min(hopeless_ms_, best_look_ms());
-  for (Split& split : splits) {
+  while (!splits.empty()) {
+    std::pop_heap(splits.begin(), splits.end(), later);
+    Split split = std::move(splits.back());
+    splits.pop_back();
     // Without a plan, one that cannot be is asked, too: it says why.
     if (best_ms < kInfinity && (split.bound_ms >= best_ms || out_of_time())) break;
+    if (!split.problem) {
+      if (any && out_of_time()) continue;
+      split.problem = possible_problem(profile_, split.size);
+      if (!split.problem) continue;
+      any = true;
+      const double bound_ms = simple_bound_ms(*split.problem, split.size);
+      simple_bounds_.emplace_back(split.size, bound_ms);
+      split.bound_ms = std::max(split.bound_ms, bound_ms);
+      splits.push_back(std::move(split));
+      std::push_heap(splits.begin(), splits.end(), later);
+      continue;
+    }
     PlanResult result = planned(*split.problem, request_for(split.size, in_time(request)));
     Look one{split.size, std::move(split.problem), std::move(result)};
     best_ms = std::min(best_ms, one.result.length_ms());
