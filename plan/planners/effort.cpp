@@ -8,6 +8,7 @@ PlanEffort plan_effort(Effort effort) {
   normal.local_search_evaluations = 6000;
   normal.polish_evaluations = 4000;
   normal.explore_evaluations = 20000;
+  normal.even_moves = 300;
   normal.order_tries = 40;
   normal.layer_units = 1'000'000'000;
   PlanEffort other = normal;
@@ -18,6 +19,7 @@ PlanEffort plan_effort(Effort effort) {
       other.local_search_evaluations /= 8;
       other.polish_evaluations /= 4;
       other.explore_evaluations /= 8;
+      other.even_moves /= 4;
       other.order_tries /= 4;
       other.layer_units /= 8;
       break;
@@ -26,6 +28,7 @@ PlanEffort plan_effort(Effort effort) {
       other.local_search_evaluations *= 10;
       other.polish_evaluations *= 4;
       other.explore_evaluations *= 10;
+      other.even_moves *= 4;
       other.order_tries *= 5;
       other.layer_units *= 10;
       break;

@@ -16,12 +16,10 @@ using pipeline::DeviceGroup;
 using pipeline::Plan;
 using pipeline::Problem;
 
-// Moves of cuts that are simulated, of every number of groups, chunks and variant.
-constexpr int kMostMoves = 300;
-
 class EvenSearch {
  public:
-  EvenSearch(const Problem& problem, Plan shape) : problem_(problem), best_(std::move(shape)) {}
+  EvenSearch(const Problem& problem, Plan shape, int most_moves)
+      : problem_(problem), best_(std::move(shape)), most_moves_(most_moves) {}
 
   // Parts of about equal compute, then cuts moved as long as the step gets shorter. Infinite: it cannot run.
   double run(int stages, double hopeless_ms) {
@@ -31,7 +29,7 @@ class EvenSearch {
     for (int reach = std::max(1, problem_.num_instructions() / best_.num_parts() / 4); reach >= 1; reach /= 2) {
       for (std::size_t cut = 0; cut < best_.cuts.size(); ++cut) {
         for (const int by : {-reach, reach}) {
-          while (++moves <= kMostMoves && try_move(cut, by)) {
+          while (++moves <= most_moves_ && try_move(cut, by)) {
           }
         }
       }
@@ -70,6 +68,7 @@ class EvenSearch {
 
   const Problem& problem_;
   Plan best_;
+  const int most_moves_;
   double best_ms_ = kInfinity;
 };
 
@@ -155,7 +154,7 @@ std::optional<EvenChoice> best_even(const Question& question, int width, const E
           plan.placement = parts.placement;
           plan.split_backward = parts.split_backward;
           plan.variants.assign(at(groups), static_cast<std::uint8_t>(variant));
-          EvenSearch search(*problem, plan);
+          EvenSearch search(*problem, plan, request.effort.even_moves);
           const double hopeless =
               std::min(best ? best->simulated_step_ms : kInfinity, found ? found->simulated_step_ms : kInfinity);
           const double ms = search.run(groups, hopeless);
