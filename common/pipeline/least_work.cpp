@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 namespace automap::pipeline {
@@ -44,6 +46,43 @@ double least_work_bound_ms(const Profile& profile, const Cluster& cluster, Repli
     speeds = fastest * cluster.num_devices();
   }
   return batch * work / speeds * (1 - kWorkRounding);
+}
+
+SampleTimes::SampleTimes(const Profile& profile, const Cluster& cluster, Replicas replicas)
+    : linear_(replicas == Replicas::kFractional || profile.times.empty()) {
+  const auto sum = [](const std::vector<double>& values) { return std::accumulate(values.begin(), values.end(), 0.0); };
+  for (const auto& [name, device] : cluster.devices) fastest_ = std::max(fastest_, device.relative_speed);
+  for (const DeviceTimes& times : profile.times) {
+    OfDevice one;
+    one.samples = times.samples;
+    for (std::size_t point = 0; point < times.samples.size(); ++point) {
+      one.forward_ms.push_back(sum(times.forward_ms[point]));
+      one.backward_ms.push_back(sum(times.backward_ms[point]));
+    }
+    devices_.push_back(std::move(one));
+  }
+  if (devices_.empty()) {
+    const double both = sum(profile.c_ms), forward = both * profile.forward_fraction;
+    devices_.push_back({{std::max(1.0, profile.micro_batch_size)}, {forward}, {both - forward}});
+  }
+}
+
+double SampleTimes::least_ms(double at_most, bool recompute) const {
+  double least = std::numeric_limits<double>::infinity();
+  for (const OfDevice& times : devices_) {
+    const auto ms_at = [&](std::size_t i) { return (recompute ? 2 : 1) * times.forward_ms[i] + times.backward_ms[i]; };
+    for (std::size_t i = 0; i < times.samples.size(); ++i) {
+      double samples = times.samples[i], ms = ms_at(i);
+      if (i > 0 && samples > at_most && !linear_) {
+        const double before = times.samples[i - 1];
+        if (before >= at_most) break;
+        ms = ms_at(i - 1) + (ms - ms_at(i - 1)) * (at_most - before) / (samples - before);
+        samples = at_most;
+      }
+      least = std::min(least, ms / samples);
+    }
+  }
+  return least / fastest_ * (1 - kWorkRounding);
 }
 
 }  // namespace automap::pipeline

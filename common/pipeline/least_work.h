@@ -2,6 +2,8 @@
 // schedule and split of the batch are. Quick, and loose where devices differ or many samples at once are quicker.
 #pragma once
 
+#include <vector>
+
 #include "common/machine/cluster.h"
 #include "common/pipeline/problem.h"
 #include "common/pipeline/profile.h"
@@ -17,5 +19,27 @@ namespace automap::pipeline {
 //
 // c = 1, 3 ms at 1 sample, 2 equal devices, batch 8, no times: 16.
 double least_work_bound_ms(const Profile& profile, const Cluster& cluster, Replicas replicas, double batch);
+
+// What replicas take for all positions of a profile, forward and backward, by the samples they compute at once.
+class SampleTimes {
+ public:
+  // `profile` and `cluster` of the replicas.
+  SampleTimes(const Profile& profile, const Cluster& cluster, Replicas replicas);
+
+  // No replica of at most so many samples at once computes one in less, on any device; with `recompute` its forward
+  // twice. Times are linear between the profile's points, so that their ratio to the samples is least at one of them or
+  // at the most samples. What sums may be rounded by is taken off.
+  //
+  // c = 4, 6 ms at 1, 2 samples: 4 of at most 1 sample, 3 of at most 2 or more, 10 / 3 of at most 1.5.
+  double least_ms(double at_most, bool recompute = false) const;
+
+ private:
+  struct OfDevice {
+    std::vector<double> samples, forward_ms, backward_ms;
+  };
+  std::vector<OfDevice> devices_;
+  bool linear_ = false;  // any number of samples takes in proportion
+  double fastest_ = 1;   // relative speed
+};
 
 }  // namespace automap::pipeline

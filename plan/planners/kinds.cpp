@@ -102,6 +102,7 @@ Candidate grid_from(const KindTurn& turn, int min_stages, const char* name) {
   const Question quick = quickly(turn.question);
   SweepRequest request;
   request.schedules = quick.request.schedules;
+  request.only_best = true;
   request.limits = quick.request.time_limits();
   if (!turn.grids) turn.grids = sweep_layouts(quick, request);
   const std::vector<SweptLayout>& layouts = turn.grids->layouts;

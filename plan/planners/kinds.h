@@ -20,7 +20,7 @@ struct KindTurn {
   const Candidate& best;
   const Bounds& bounds;                   // of `best`
   const std::vector<Candidate>& earlier;  // of the rows before
-  std::optional<Sweep>& grids;            // every even grid, once a row has looked at them
+  std::optional<Sweep>& grids;            // even grids that may be the best, once a row has looked
 };
 
 // Rows that reports speak of.

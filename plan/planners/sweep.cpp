@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "common/base/error.h"
 #include "common/base/numbers.h"
 #include "common/base/work.h"
+#include "common/machine/chosen_devices.h"
+#include "common/pipeline/least_work.h"
 #include "common/pipeline/placed_work.h"
 
 namespace automap::planners {
@@ -80,6 +83,43 @@ std::vector<Grid> uniform_grids(const Question& question, std::int64_t batch, co
   return grids;
 }
 
+// What was scored of one grid before what was scored of the next.
+void in_order_of(const std::vector<std::size_t>& grid_of, std::vector<SweptLayout>* swept) {
+  std::vector<std::pair<std::size_t, SweptLayout>> all;
+  for (std::size_t i = 0; i < swept->size(); ++i) all.emplace_back(grid_of[i], std::move((*swept)[i]));
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (std::size_t i = 0; i < swept->size(); ++i) (*swept)[i] = std::move(all[i].second);
+}
+
+// Of layouts that compute alone leaves no hope to be the best of all, or of those of several stages.
+class Hope {
+ public:
+  Hope(const Question& question, std::int64_t batch) : question_(question), batch_(batch) {}
+
+  // All stages compute all of the model: the busiest one is busy for as long as the mean at least.
+  double bound_ms(const Layout& layout) {
+    auto times = times_.find(layout.tp);
+    if (times == times_.end()) {
+      const machine::Cluster replicas = machine::replicas_of(question_.cluster, layout.tp);
+      times = times_.try_emplace(layout.tp, *question_.profile_of(layout.tp), replicas, question_.options.replicas).first;
+    }
+    const auto samples = static_cast<double>(layout.micro_batch_size);
+    const double of_replica = static_cast<double>(batch_) / layout.dp;
+    return of_replica * times->second.least_ms(samples, layout.variant.recompute) / layout.pp;
+  }
+  bool left(const Layout& layout) { return bound_ms(layout) < (layout.pp > 1 ? best_of_several_ms_ : best_ms_); }
+  void saw(const Layout& layout, double step_ms) {
+    best_ms_ = std::min(best_ms_, step_ms);
+    if (layout.pp > 1) best_of_several_ms_ = std::min(best_of_several_ms_, step_ms);
+  }
+
+ private:
+  const Question& question_;
+  const std::int64_t batch_;
+  std::map<int, pipeline::SampleTimes> times_;  // by width
+  double best_ms_ = kInfinity, best_of_several_ms_ = kInfinity;
+};
+
 // Where no layout is left: what would leave one.
 [[noreturn]] void refuse_none(const pipeline::Profile& profile, const machine::Cluster& cluster, std::int64_t batch,
                               const SweepRequest& request) {
@@ -113,12 +153,32 @@ Sweep sweep_layouts(const Question& question, const SweepRequest& request) {
   Work work(request.limits);
   Sweep sweep;
   std::vector<SweptLayout>& swept = sweep.layouts;
-  for (const Grid& grid : grids) {
+  Hope hope(question, batch);
+  // The most promising first, where those without hope are left out; in the end as they stood.
+  const auto least_ms = [&](const Grid& grid) {
+    double least = kInfinity;
+    for (const std::int64_t size : grid.sizes) {
+      Layout layout = grid.layout;
+      layout.micro_batch_size = size;
+      least = std::min(least, hope.bound_ms(layout));
+    }
+    return least;
+  };
+  std::vector<std::pair<double, std::size_t>> order;
+  for (std::size_t i = 0; i < grids.size(); ++i) order.emplace_back(request.only_best ? least_ms(grids[i]) : 0, i);
+  std::stable_sort(order.begin(), order.end());
+  std::vector<std::size_t> grid_of;  // of each that was scored
+  for (const auto& [bound_ms, index] : order) {
+    const Grid& grid = grids[index];
     MoreMicroBatches more(step.micro_batches > 0);
     for (const std::int64_t size : grid.sizes) {
       Layout layout = grid.layout;
       layout.micro_batch_size = size;
       if (!more.worth_a_look(batch / layout.dp / size)) break;
+      if (request.only_best && !hope.left(layout)) {
+        more.saw(hope.bound_ms(layout));
+        continue;
+      }
       if (!swept.empty() && work.over()) {
         ++sweep.left_out;
         continue;
@@ -126,10 +186,13 @@ Sweep sweep_layouts(const Question& question, const SweepRequest& request) {
       const ScoredPlan scored = score_layout(layout, of_batch);
       more.saw(scored.missing_bytes > 0 ? kInfinity : scored.simulated_step_ms);
       if (!inexpressible(*question.framework, scored.placed, profile).empty()) continue;
+      if (scored.missing_bytes <= 0) hope.saw(layout, scored.simulated_step_ms);
       swept.push_back({layout, scored.problem->micro_batches(), scored.simulated_step_ms, scored.missing_bytes,
                        scored.missing_stage, scored.fullest_share});
+      grid_of.push_back(index);
     }
   }
+  in_order_of(grid_of, &swept);
   if (swept.empty() && !grids.empty()) {
     throw Error(ErrorKind::kUsage,
                 std::string(question.framework->name) + " can run none of the uniform layouts of " +

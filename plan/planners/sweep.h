@@ -26,7 +26,9 @@ struct SweepRequest {
   int min_stages = 1, max_stages = pipeline::kMaxPlanStages;
   std::vector<pipeline::Schedule> schedules = {pipeline::Schedule::kAdaptive};
   bool ordered = false;  // those of question.beside, too, which layouts can name; kInterleaved with its chunks
-  WorkLimits limits;     // one layout is always looked at
+  // Layouts whose compute alone says that they are neither the best, nor the best of several stages, are left out.
+  bool only_best = false;
+  WorkLimits limits;  // one layout is always looked at
 };
 struct Sweep {
   std::vector<SweptLayout> layouts;

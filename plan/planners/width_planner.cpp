@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <tuple>
 
 #include "common/base/error.h"
@@ -29,8 +28,7 @@ constexpr int kFewerTried = 32;
 // From a choice to better ones beside it; a step that gains less is the last.
 constexpr int kMostSteps = 16;
 constexpr double kWorthAStep = 1e-4;
-constexpr double kWorkRounding = 1e-9;  // of sums of work
-constexpr double kLeastTime = 1e-3;     // seconds, for a planner that comes when the time is over
+constexpr double kLeastTime = 1e-3;  // seconds, for a planner that comes when the time is over
 // For the bound of one split that comes to no end with kBoundUnits.
 constexpr std::int64_t kCloserUnits = 1'000'000'000;
 
@@ -56,7 +54,7 @@ WidthPlanner::WidthPlanner(const Question& question, int width, double hopeless_
       equal_replicas_(question.step.equal_replicas),
       lone_replicas_(question.step.lone_replicas),
       hopeless_ms_(hopeless_ms),
-      sample_times_(sample_times()),
+      sample_times_(profile_, cluster_, options_.replicas),
       start_(start),
       clock_(in_time(request_).time_limits()) {}
 
@@ -419,42 +417,7 @@ void WidthPlanner::look_at_choices() {
 
 double WidthPlanner::work_bound_ms(const StepSize& size) const {
   const int devices = size.devices > 0 ? size.devices : cluster_.num_devices();
-  return size.batch() * least_sample_ms(size.samples) / devices * (1 - kWorkRounding);
-}
-
-std::vector<WidthPlanner::SampleTimes> WidthPlanner::sample_times() const {
-  const auto sum = [](const std::vector<double>& values) { return std::accumulate(values.begin(), values.end(), 0.0); };
-  std::vector<SampleTimes> all;
-  for (const pipeline::DeviceTimes& times : profile_.times) {
-    SampleTimes one;
-    for (std::size_t point = 0; point < times.samples.size(); ++point) {
-      one.samples.push_back(times.samples[point]);
-      one.ms.push_back(sum(times.forward_ms[point]) + sum(times.backward_ms[point]));
-    }
-    all.push_back(std::move(one));
-  }
-  if (all.empty()) all.push_back({{std::max(1.0, profile_.micro_batch_size)}, {sum(profile_.c_ms)}});
-  return all;
-}
-
-double WidthPlanner::least_sample_ms(double at_most) const {
-  double fastest = 1;
-  for (const auto& [name, device] : cluster_.devices) fastest = std::max(fastest, device.relative_speed);
-  const bool any_number = options_.replicas == Replicas::kFractional || profile_.times.empty();
-  double least = kInfinity;
-  for (const SampleTimes& times : sample_times_) {
-    for (std::size_t i = 0; i < times.samples.size(); ++i) {
-      double samples = times.samples[i], ms = times.ms[i];
-      if (i > 0 && samples > at_most && !any_number) {
-        const double before = times.samples[i - 1];
-        if (before >= at_most) break;
-        ms = times.ms[i - 1] + (ms - times.ms[i - 1]) * (at_most - before) / (samples - before);
-        samples = at_most;
-      }
-      least = std::min(least, ms / samples);
-    }
-  }
-  return least / fastest;
+  return size.batch() * sample_times_.least_ms(size.samples) / devices;
 }
 
 void WidthPlanner::look_at_fewer(std::vector<StepSize>& sizes) {

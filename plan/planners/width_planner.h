@@ -13,6 +13,7 @@
 
 #include "common/base/work.h"
 #include "common/pipeline/exact.h"
+#include "common/pipeline/least_work.h"
 #include "plan/planners/device_choices.h"
 #include "plan/planners/question.h"
 #include "plan/planners/step_plan.h"
@@ -98,14 +99,6 @@ class WidthPlanner {
 
   // No plan of the split is below, neither its V nor its simulated step: its samples' compute over all of its devices.
   double work_bound_ms(const StepSize& size) const;
-  // Of one type of device: what a replica takes for so many samples, ascending, forward and backward of all positions.
-  struct SampleTimes {
-    std::vector<double> samples, ms;
-  };
-  std::vector<SampleTimes> sample_times() const;
-  // No replica of at most so many samples at once computes one in less, on any device: times are linear between points,
-  // so that their ratio to the samples is least at one of them or at the most samples.
-  double least_sample_ms(double at_most) const;
 
   // When no split has a plan: of those that do not want for memory ever fewer devices until one has, which joins the
   // splits.
@@ -190,7 +183,7 @@ class WidthPlanner {
   const PlanRequest& request_;
   bool equal_replicas_, lone_replicas_;
   const double hopeless_ms_;
-  const std::vector<SampleTimes> sample_times_;
+  const pipeline::SampleTimes sample_times_;
   const Time start_;  // of the planning of all widths
   Work clock_;
   bool cut_by_time_ = false, all_devices_ = false;

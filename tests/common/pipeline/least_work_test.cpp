@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/numbers.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/random_problem.h"
 #include "common/pipeline/schedule.h"
@@ -48,6 +49,47 @@ TEST(LeastWork, TheBestNumberOfSamplesAndTheBestWidth) {
   profile.widths = {two};
   EXPECT_NEAR(least_work_bound_ms(profile, two_devices(), Replicas::kWhole, 8), 8 * (2 + 2) / 2.0, 1e-6);
   EXPECT_NEAR(least_work_bound_ms(profile, two_devices(), Replicas::kFractional, 8), 16, 1e-6);
+}
+
+TEST(SampleTimes, TheHeadersCase) {
+  Profile profile = profile_of({1, 3});
+  profile.times = {{"d", {1, 2}, {{1, 0}, {1, 2}}, {{0, 3}, {1, 2}}, {0, 0}}};
+  const SampleTimes times(profile, two_devices(), Replicas::kWhole);
+  EXPECT_NEAR(times.least_ms(1), 4, 1e-6);
+  EXPECT_NEAR(times.least_ms(1.5), 10 / 3.0, 1e-6);
+  EXPECT_NEAR(times.least_ms(2), 3, 1e-6);
+  EXPECT_NEAR(times.least_ms(64), 3, 1e-6);
+  EXPECT_NEAR(times.least_ms(1, true), 5, 1e-6);
+  EXPECT_NEAR(SampleTimes(profile, two_devices(), Replicas::kFractional).least_ms(1), 3, 1e-6);
+}
+
+// Against every number of samples, a thousandth apart, on the lines between the points.
+TEST(SampleTimes, NoNumberOfSamplesIsBelow) {
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    CounterRandom draws(seed, 3);
+    Profile profile = profile_of({1, 1});
+    DeviceTimes one{"d", {}, {}, {}, {0, 0}};
+    for (double samples = 1, ms = 5; samples <= 16; samples *= 2) {
+      ms *= draws.uniform(1, 3);
+      one.samples.push_back(samples);
+      one.forward_ms.push_back({ms, ms});
+      one.backward_ms.push_back({2 * ms, ms});
+    }
+    profile.times = {one};
+    const SampleTimes times(profile, two_devices(), Replicas::kWhole);
+    double least = kInfinity;
+    for (int k = 1000; k <= 16000; ++k) {
+      const double samples = k * 1e-3;
+      const auto above = std::max<std::ptrdiff_t>(
+          1, std::lower_bound(one.samples.begin(), one.samples.end(), samples) - one.samples.begin());
+      const auto at_point = [&](std::ptrdiff_t i) { return 5 * one.forward_ms[static_cast<std::size_t>(i)][0]; };
+      const double low = one.samples[static_cast<std::size_t>(above - 1)];
+      const double high = one.samples[static_cast<std::size_t>(above)];
+      const double share = (samples - low) / (high - low);
+      least = std::min(least, ((1 - share) * at_point(above - 1) + share * at_point(above)) / samples);
+      EXPECT_NEAR(times.least_ms(samples), least, 1e-6 * least) << seed << " " << samples;
+    }
+  }
 }
 
 // Plans of any kind, on servers of any kind.

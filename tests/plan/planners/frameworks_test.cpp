@@ -354,6 +354,41 @@ TEST(Frameworks, SweepsLeaveOutWhatTheyCannotRun) {
   }
 }
 
+// Of all grids, and of those of several stages, the best is among those that were not left out.
+TEST(Sweeps, LeaveOutNoBestOne) {
+  std::size_t swept = 0, all = 0, kept = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomProblem made = layered(seed, 4);
+    made.options.variants = {{0, false}, {1, false}, {0, true}};
+    const Question question = question_of(made, any_framework(), 16);
+    SweepRequest request;
+    request.schedules = question.request.schedules;
+    std::vector<SweptLayout> whole;
+    try {
+      whole = sweep_layouts(question, request).layouts;
+    } catch (const Error&) {
+      continue;  // no grid divides batch, devices and layers
+    }
+    ++swept;
+    request.only_best = true;
+    const std::vector<SweptLayout> best = sweep_layouts(question, request).layouts;
+    all += whole.size();
+    kept += best.size();
+    for (const int stages : {1, 2}) {
+      const auto first = [&](const std::vector<SweptLayout>& layouts) {
+        return std::find_if(layouts.begin(), layouts.end(), [&](const auto& one) { return one.layout.pp >= stages; });
+      };
+      ASSERT_EQ(first(whole) == whole.end(), first(best) == best.end());
+      if (first(whole) == whole.end()) continue;
+      EXPECT_EQ(first(whole)->layout.text(), first(best)->layout.text());
+      EXPECT_EQ(first(whole)->simulated_step_ms, first(best)->simulated_step_ms);
+    }
+  }
+  EXPECT_GT(swept, 20u);
+  EXPECT_LT(kept, all);
+}
+
 TEST(Frameworks, ModelsWithoutLayersAreCutAtInstructions) {
   RandomProblem made = layered(5, 2);
   EXPECT_EQ(no_layers_text(find_framework("megatron"), made.profile), "");

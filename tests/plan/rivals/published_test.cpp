@@ -99,5 +99,29 @@ TEST(Published, ExploringIsNeverLongerThanAnyOfThem) {
   EXPECT_GT(adopted, 0);
 }
 
+// Where bounds say so they are not asked: asked all the same, none is shorter.
+TEST(Published, NoneIsShorterThanAPlanThatIsProven) {
+  int proven = 0;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    SCOPED_TRACE(seed);
+    const pipeline::RandomProblem made = allreduce_problem(seed);
+    planners::StepRequest step;
+    step.batch = 8;
+    planners::PlanRequest request;
+    request.effort = planners::plan_effort(Effort::kQuick);
+    request.objective = planners::Objective::kSimulated;
+    request.max_stages = kMostStages;
+    request.policy = planners::random_policy();
+    planners::Question question(made.profile, made.cluster, made.options, step, request);
+    const planners::Answer answer = planners::answer(question, all_kinds());
+    const planners::Candidate& plan = answer.plan();
+    if (!plan.found()) continue;
+    const double below_ms = plan.simulated_step_ms * (1 - planners::kProvenGap);
+    proven += answer.bounds.simulated_ms >= below_ms;
+    EXPECT_FALSE(best_published(question, below_ms).plan.problem);
+  }
+  EXPECT_GT(proven, 3);
+}
+
 }  // namespace
 }  // namespace automap::rivals
