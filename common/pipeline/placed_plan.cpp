@@ -267,7 +267,11 @@ double feasible_step_ms(const PlacedPlan& placed) {
   }
   if (!reason_without_memory(placed).empty()) return kInfinity;
   const WorkTimes times = work_times(placed);
-  const WorkOrder order = order_of(placed, times);
+  return feasible_step_ms(placed, times, order_of(placed, times));
+}
+
+double feasible_step_ms(const PlacedPlan& placed, const WorkTimes& times, const WorkOrder& order) {
+  if (!reason_without_memory(placed).empty()) return kInfinity;
   if (!reason_of_stages(placed, memory_with(placed, kept_of(times, order))).empty()) return kInfinity;
   return simulate_order_ms(times, placed.problem().micro_batches(), order);
 }

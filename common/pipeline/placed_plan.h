@@ -10,6 +10,7 @@
 #include "common/pipeline/cost.h"
 #include "common/pipeline/plan.h"
 #include "common/pipeline/problem.h"
+#include "common/pipeline/work_simulation.h"
 
 namespace automap::pipeline {
 
@@ -60,6 +61,8 @@ double simulate_step_ms(const PlacedPlan& placed);
 std::string infeasible_reason(const PlacedPlan& placed);
 // simulate_step_ms where infeasible_reason is empty, else infinite; lists of work are made once for both.
 double feasible_step_ms(const PlacedPlan& placed);
+// Of an ordered schedule, whose times and lists of work are there.
+double feasible_step_ms(const PlacedPlan& placed, const WorkTimes& times, const WorkOrder& order);
 // The warm-up that choose_warmup fills in, of eager as many as memory allows; of other schedules: none.
 std::vector<int> chosen_warmup(const PlacedPlan& placed, Work* work = nullptr);
 

@@ -24,6 +24,7 @@ class EvenSearch {
   // Parts of about equal compute, then cuts moved as long as the step gets shorter. Infinite: it cannot run.
   double run(int stages, double hopeless_ms) {
     if (bound_ms(stages) >= hopeless_ms || !balance_parts(problem_, stages, &best_)) return kInfinity;
+    order_ = *order_without_times(best_, problem_.micro_batches());  // the same wherever the cuts are
     best_ms_ = judged(best_);
     int moves = 0;
     for (int reach = std::max(1, problem_.num_instructions() / best_.num_parts() / 4); reach >= 1; reach /= 2) {
@@ -51,7 +52,10 @@ class EvenSearch {
     return problem_.micro_batches() * least / stages;
   }
 
-  double judged(const Plan& plan) const { return feasible_step_ms(place(problem_, plan)); }
+  double judged(const Plan& plan) const {
+    const pipeline::PlacedPlan placed = place(problem_, plan);
+    return feasible_step_ms(placed, work_times(placed), order_);
+  }
 
   bool try_move(std::size_t cut, int by) {
     Plan moved = best_;
@@ -68,6 +72,7 @@ class EvenSearch {
 
   const Problem& problem_;
   Plan best_;
+  pipeline::WorkOrder order_;
   const int most_moves_;
   double best_ms_ = kInfinity;
 };
