@@ -101,7 +101,8 @@ class Hope {
     auto times = times_.find(layout.tp);
     if (times == times_.end()) {
       const machine::Cluster replicas = machine::replicas_of(question_.cluster, layout.tp);
-      times = times_.try_emplace(layout.tp, *question_.profile_of(layout.tp), replicas, question_.options.replicas).first;
+      times =
+          times_.try_emplace(layout.tp, *question_.profile_of(layout.tp), replicas, question_.options.replicas).first;
     }
     const auto samples = static_cast<double>(layout.micro_batch_size);
     const double of_replica = static_cast<double>(batch_) / layout.dp;

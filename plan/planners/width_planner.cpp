@@ -607,8 +607,8 @@ void WidthPlanner::look(const std::vector<StepSize>& sizes, std::size_t among) {
   PlanRequest request = look_request(among);
   request.lower_bound = false;
   request.all_planners = false;
-  // The most promising first, so that most of the others need no look, nor a problem: what compute alone says of a split
-  // stands for its bound until no other is below.
+  // The most promising first, so that most of the others need no look, nor a problem: what compute alone says of a
+  // split stands for its bound until no other is below.
   struct Split {
     double bound_ms = 0;
     std::size_t order = 0;

@@ -138,8 +138,8 @@ std::optional<ChainPlan> best_chain(const Problem& problem, const std::vector<in
   // No plan has a smaller sum, and none at all is of stages below the first limit that leaves one.
   const double least_sum = sum_up(limits.back());
   if (least_sum == kInfinity) return std::nullopt;
-  const auto first = std::partition_point(limits.begin(), limits.end() - 1,
-                                          [&](double limit) { return sum_up(limit) == kInfinity; });
+  const auto first =
+      std::partition_point(limits.begin(), limits.end() - 1, [&](double limit) { return sum_up(limit) == kInfinity; });
   ChainPlan best;
   best.objective_ms = kInfinity;
   for (auto limit = first; limit != limits.end(); ++limit) {
