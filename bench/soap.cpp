@@ -101,7 +101,7 @@ int search_table(const std::vector<std::string>& models, const std::vector<std::
                   {"CPU s"},
                   {"found by", TextTable::Align::kLeft}});
   for (const std::string& path : models) {
-    const hlo::HloModule module = profile::load_model(path, "give HLO");
+    const hlo::HloModule module = profile::load_model(path, "give HLO").module;
     const graph::TrainingStep step = graph::analyze_training_step(module.graph);
     for (const std::string& name : clusters) {
       const machine::Cluster cluster = machine::load_cluster(name);
@@ -164,7 +164,7 @@ int run(int argc, char** argv) {
                   {"taken per task"}});
   std::int64_t different = 0;
   for (const std::string& path : models) {
-    const hlo::HloModule module = profile::load_model(path, "give HLO");
+    const hlo::HloModule module = profile::load_model(path, "give HLO").module;
     const graph::TrainingStep step = graph::analyze_training_step(module.graph);
     for (const std::string& number : devices) {
       machine::Cluster cluster = machine::load_cluster("config-a");

@@ -55,7 +55,7 @@ ReadModule read_module(std::string bytes, const std::string& source, const archi
   return out;
 }
 
-hlo::HloModule load_model(const std::string& path, const std::string& hint, const architecture::StepOptions& step) {
+ReadModule load_model(const std::string& path, const std::string& hint, const architecture::StepOptions& step) {
   const std::string source = input_name(path);
   std::string bytes = architecture::read_model_file(path);
   const bool packed = is_gzip(bytes);
@@ -68,7 +68,7 @@ hlo::HloModule load_model(const std::string& path, const std::string& hint, cons
   ReadModule read = read_module(std::move(bytes), source, step);
   if (read.described()) log_info(source + ": " + read.taken);
   read.module.sha256 = std::move(sha256);
-  return std::move(read.module);
+  return read;
 }
 
 void require_whole_model(const graph::Graph& graph, const std::string& source, bool as_is) {
@@ -87,11 +87,11 @@ void require_whole_model(const graph::Graph& graph, const std::string& source, b
       "*.before_optimizations.txt of --xla_dump_to (docs/getting-hlo.md); --as-is takes this one part");
 }
 
-hlo::HloModule load_whole_model(const std::string& path, const std::string& hint, bool as_is,
-                                const architecture::StepOptions& step) {
-  hlo::HloModule module = load_model(path, hint, step);
-  require_whole_model(module.graph, input_name(path), as_is);
-  return module;
+ReadModule load_whole_model(const std::string& path, const std::string& hint, bool as_is,
+                            const architecture::StepOptions& step) {
+  ReadModule read = load_model(path, hint, step);
+  require_whole_model(read.module.graph, input_name(path), as_is);
+  return read;
 }
 
 machine::DeviceModel reference_device(const std::string& asked, const machine::Cluster& cluster) {

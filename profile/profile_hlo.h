@@ -24,17 +24,17 @@ struct ReadModule {
 // architecture::build_step, and Error(kUsage) for options of a step that HLO has already.
 ReadModule read_module(std::string bytes, const std::string& source, const architecture::StepOptions& step);
 
-// The model at `path` ("-" = standard input) in any form, or the published one of that name. Throws as hlo::load_hlo,
-// and Error(kData) with `hint` for a profile, which is told from a model. The hash is of the file as given; what is no
+// The model at `path` ("-" = standard input) in any form, or the published one of that name. Throws as read_module, and
+// Error(kData) with `hint` for a profile, which is told from a model. The hash is of the file as given; what is no
 // model is refused before it is hashed. What is assumed of a description is logged.
-hlo::HloModule load_model(const std::string& path, const std::string& hint, const architecture::StepOptions& step = {});
+ReadModule load_model(const std::string& path, const std::string& hint, const architecture::StepOptions& step = {});
 
 // Throws Error(kData) for what XLA's partitioner has left (graph/partitioned.h): one device's part is no model to plan.
 // With `as_is` it is planned as it stands, and a warning says so.
 void require_whole_model(const graph::Graph& graph, const std::string& source, bool as_is);
 // Both: a model to plan.
-hlo::HloModule load_whole_model(const std::string& path, const std::string& hint, bool as_is,
-                                const architecture::StepOptions& step = {});
+ReadModule load_whole_model(const std::string& path, const std::string& hint, bool as_is,
+                            const architecture::StepOptions& step = {});
 
 // The device that the times of a model on `cluster` are for: what the user names, else the cluster's first device of
 // relative speed 1, by the figures of the cluster when the table does not know it.

@@ -228,6 +228,16 @@ machine::Cluster PricingOptions::cluster_for(const OptionTable& table, int devic
   return out;
 }
 
+namespace {
+
+hlo::HloModule whole_model(const ModelOptions& options) {
+  return profile::load_whole_model(options.path, "automap-search needs the model itself, as HLO", options.as_is,
+                                   options.step)
+      .module;
+}
+
+}  // namespace
+
 LoadedModel load_sharding_model(const ModelOptions& options, int shards) {
   LoadedModel out;
   out.source = input_name(options.path);
@@ -238,8 +248,7 @@ LoadedModel load_sharding_model(const ModelOptions& options, int shards) {
     out.variables = std::make_unique<std::vector<graph::VariableRequest>>(graph::load_variable_list(options.variables));
     model.variables = out.variables.get();
   }
-  out.module = std::make_unique<hlo::HloModule>(profile::load_whole_model(
-      options.path, "automap-search needs the model itself, as HLO", options.as_is, options.step));
+  out.module = std::make_unique<hlo::HloModule>(whole_model(options));
   out.name = profile::model_name(out.source, std::string(out.module->graph.name()));
   out.model = std::make_unique<sharding::ShardingModel>(sharding::ShardingModel::build(out.module->graph, model));
   return out;
@@ -251,8 +260,7 @@ LoadedStep load_training_step(const ModelOptions& options) {
   std::vector<graph::VariableRequest> variables;
   // Before the model, which may be large.
   if (!options.variables.empty()) variables = graph::load_variable_list(options.variables);
-  out.module = std::make_unique<hlo::HloModule>(profile::load_whole_model(
-      options.path, "automap-search needs the model itself, as HLO", options.as_is, options.step));
+  out.module = std::make_unique<hlo::HloModule>(whole_model(options));
   out.name = profile::model_name(out.source, std::string(out.module->graph.name()));
   graph::TrainingStepOptions step_options;
   if (!options.variables.empty()) step_options.variables = &variables;

@@ -181,8 +181,9 @@ void profile_model(const ProfileOptions& o) {
     file.emplace(o.output);
   }
   const std::string source = input_name(o.input);
-  const hlo::HloModule module =
+  const profile::ReadModule read =
       profile::load_whole_model(o.input, "automap-inspect shows it, automap-infer plans it", o.as_is, o.step);
+  const hlo::HloModule& module = read.module;
   if (!o.hlo.empty()) {
     write_file_atomic(o.hlo, hlo::write_hlo_text(module.graph));
     log_info("wrote " + o.hlo);
@@ -192,7 +193,7 @@ void profile_model(const ProfileOptions& o) {
     io::write_profile(*file, o.output, result.profile);
     file->prepare();
   }
-  const std::string form = hlo::form_for_people(module.form);
+  const std::string form = read.described() ? read.form : hlo::form_for_people(module.form);
   if (o.json) {
     print_exact(profile::report_json(result, form));
   } else if (o.output != "-") {

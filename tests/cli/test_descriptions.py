@@ -114,6 +114,11 @@ class Descriptions(unittest.TestCase):
             done = self.run_program(*words)
             self.assertEqual(done.returncode, 0, f"{words}: {done.stderr}")
 
+    def test_a_profile_says_what_it_was_made_of(self):
+        path = self.write("config.json", TINY)
+        self.assertRegex(self.run_program("automap-profile", path).stdout, r"(?m)^model .*\(config\.json\)")
+        self.assertEqual(json.loads(self.run_program("automap-profile", path, "--json").stdout)["form"], "config.json")
+
     def test_what_is_wrong_is_said(self):
         for words, says in ((["lama3-8b"], "llama3-8b"), ([FIXTURES / "tiny_mlp.hlo", "--sequence", "8"], "--sequence"),
                             ([self.write("bad.json", {"model_type": "rwkv"})], "'rwkv' is not known")):

@@ -660,7 +660,7 @@ TEST(FusedChains, FixturesHaveWhatTheirModelsHave) {
   for (const auto& [name, summary] : expected) {
     std::string path = kHloFixtures + name + ".hlo";
     if (!std::filesystem::exists(path)) path += ".gz";
-    const hlo::HloModule module = load_model(path, "");
+    const hlo::HloModule module = load_model(path, "").module;
     const FusedChains chains = find_fused_chains(module.graph, kAll);
     EXPECT_EQ(chains.summary(), summary) << name;
     expect_closed(module.graph, chains, name);
@@ -671,7 +671,7 @@ TEST(FusedChains, FixturesHaveWhatTheirModelsHave) {
 
 // A loop over layers keeps Q, K, V and a number per row for its gradient's loop, not the stacks of probabilities.
 TEST(FusedChains, LoopsOverLayers) {
-  const hlo::HloModule module = load_model(kHloFixtures + "transformer_scan.hlo.gz", "");
+  const hlo::HloModule module = load_model(kHloFixtures + "transformer_scan.hlo.gz", "").module;
   EXPECT_EQ(find_fused_chains(module.graph, kAll).dropped_leaves.size(), 2u);
   ProfileRequest request;
   request.attention = AttentionMode::kAsWritten;
@@ -689,7 +689,7 @@ TEST(FusedChains, LoopsOverLayers) {
 
 // Nothing crosses a cut inside a chain but what the chain is made of.
 TEST(FusedChains, CutsInsideChains) {
-  const hlo::HloModule module = load_model(kHloFixtures + "gpt2_forward.hlo.gz", "");
+  const hlo::HloModule module = load_model(kHloFixtures + "gpt2_forward.hlo.gz", "").module;
   ProfileRequest request;
   request.attention = AttentionMode::kAsWritten;
   const ModelProfile written = profile_module(module, "gpt2", request);
@@ -712,7 +712,7 @@ TEST(FusedChains, CorpusModulesAreClosed) {
       {"infer_1dev/alphafold3_fwd_1dev", {30, 0}},
   };
   for (const auto& [name, count] : expected) {
-    const hlo::HloModule module = load_model(std::string(corpus) + "/hlo/" + name + ".before_opt.hlo", "");
+    const hlo::HloModule module = load_model(std::string(corpus) + "/hlo/" + name + ".before_opt.hlo", "").module;
     const FusedChains chains = find_fused_chains(module.graph, kAll);
     EXPECT_EQ(chains.attention, count.first) << name;
     EXPECT_EQ(chains.attention_gradients, count.second) << name;

@@ -30,7 +30,7 @@ using graph::Part;
 
 struct Step {
   explicit Step(const std::string& path)
-      : module(load_model(path, "")),
+      : module(load_model(path, "").module),
         step(graph::analyze_training_step(module.graph)),
         order(graph::order_forward(step)),
         at(step, order) {}
@@ -150,7 +150,7 @@ ENTRY e {
 // Megatron's count for a layer (arXiv 2205.05198): 34 bytes per value of a 16-bit layer with dropout, of which 3 are
 // masks, and 5 per score; here in f32 and without dropout, 64 and 4.
 TEST(Kept, BertLayersAsTheFormulaSays) {
-  const hlo::HloModule module = load_model(kHloFixtures + "bert48.hlo.gz", "");
+  const hlo::HloModule module = load_model(kHloFixtures + "bert48.hlo.gz", "").module;
   ProfileRequest request;
   const double values = 2.0 * 384 * 1024, scores = 2.0 * 16 * 384 * 384;
   request.attention = AttentionMode::kAsWritten;
@@ -161,7 +161,7 @@ TEST(Kept, BertLayersAsTheFormulaSays) {
 
 // ... and in f16 with dropout: a product of its own keeps what it reads, a mask is a byte, a softmax its result.
 TEST(Kept, SoftmaxKeepsItsResult) {
-  const hlo::HloModule module = load_model(kHloFixtures + "gpt2.hlo.gz", "");
+  const hlo::HloModule module = load_model(kHloFixtures + "gpt2.hlo.gz", "").module;
   ProfileRequest request;
   request.attention = AttentionMode::kAsWritten;
   const double written = profile_module(module, "gpt2", request).memory.stash_bytes;
