@@ -48,11 +48,12 @@ double least_work_bound_ms(const Profile& profile, const Cluster& cluster, Repli
   return batch * work / speeds * (1 - kWorkRounding);
 }
 
-SampleTimes::SampleTimes(const Profile& profile, const Cluster& cluster, Replicas replicas)
-    : linear_(replicas == Replicas::kFractional || profile.times.empty()) {
+SampleTimes::SampleTimes(const Profile& profile, const Cluster& cluster, Replicas replicas) {
+  const bool linear = replicas == Replicas::kFractional || profile.times.empty();
   const auto sum = [](const std::vector<double>& values) { return std::accumulate(values.begin(), values.end(), 0.0); };
   for (const auto& [name, device] : cluster.devices) fastest_ = std::max(fastest_, device.relative_speed);
   for (const DeviceTimes& times : profile.times) {
+    if (linear) break;
     OfDevice one;
     one.samples = times.samples;
     for (std::size_t point = 0; point < times.samples.size(); ++point) {
@@ -73,7 +74,7 @@ double SampleTimes::least_ms(double at_most, bool recompute) const {
     const auto ms_at = [&](std::size_t i) { return (recompute ? 2 : 1) * times.forward_ms[i] + times.backward_ms[i]; };
     for (std::size_t i = 0; i < times.samples.size(); ++i) {
       double samples = times.samples[i], ms = ms_at(i);
-      if (i > 0 && samples > at_most && !linear_) {
+      if (i > 0 && samples > at_most) {
         const double before = times.samples[i - 1];
         if (before >= at_most) break;
         ms = ms_at(i - 1) + (ms - ms_at(i - 1)) * (at_most - before) / (samples - before);

@@ -20,10 +20,11 @@ namespace automap::pipeline {
 // c = 1, 3 ms at 1 sample, 2 equal devices, batch 8, no times: 16.
 double least_work_bound_ms(const Profile& profile, const Cluster& cluster, Replicas replicas, double batch);
 
-// What replicas take for all positions of a profile, forward and backward, by the samples they compute at once.
+// Says what replicas take for all positions of a profile, forward and backward, by the samples they compute at once.
 class SampleTimes {
  public:
-  // `profile` and `cluster` of the replicas.
+  // `profile` and `cluster` are those of the replicas. Fractional replicas, and a profile without times, take c_ms in
+  // proportion.
   SampleTimes(const Profile& profile, const Cluster& cluster, Replicas replicas);
 
   // No replica of at most so many samples at once computes one in less, on any device; with `recompute` its forward
@@ -38,8 +39,7 @@ class SampleTimes {
     std::vector<double> samples, forward_ms, backward_ms;
   };
   std::vector<OfDevice> devices_;
-  bool linear_ = false;  // any number of samples takes in proportion
-  double fastest_ = 1;   // relative speed
+  double fastest_ = 1;  // relative speed
 };
 
 }  // namespace automap::pipeline

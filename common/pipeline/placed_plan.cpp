@@ -261,15 +261,6 @@ std::string infeasible_reason(const PlacedPlan& placed) {
   return reason.empty() ? reason_of_stages(placed, memory_of(placed)) : reason;
 }
 
-double feasible_step_ms(const PlacedPlan& placed) {
-  if (is_alternating(placed.plan.schedule)) {
-    return infeasible_reason(placed).empty() ? simulate_step_ms(placed) : kInfinity;
-  }
-  if (!reason_without_memory(placed).empty()) return kInfinity;
-  const WorkTimes times = work_times(placed);
-  return feasible_step_ms(placed, times, order_of(placed, times));
-}
-
 double feasible_step_ms(const PlacedPlan& placed, const WorkTimes& times, const WorkOrder& order) {
   if (!reason_without_memory(placed).empty()) return kInfinity;
   if (!reason_of_stages(placed, memory_with(placed, kept_of(times, order))).empty()) return kInfinity;

@@ -13,7 +13,7 @@ struct PlanEffort {
   std::int64_t units = 0;
   // Plans judged: by the local search of a stage count and schedule, by a polish, by an exploration.
   int local_search_evaluations = 0, polish_evaluations = 0, explore_evaluations = 0;
-  // Moves of cuts that are simulated, of every number of even groups, chunks and variant (even_search.h).
+  // Moves of cuts that are tried, of every number of even groups, chunks and variant (even_search.h).
   int even_moves = 0;
   // Rules of the list scheduler that are tried for each order that is searched (common/pipeline/list_scheduler.h).
   int order_tries = 0;

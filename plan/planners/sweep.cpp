@@ -83,7 +83,7 @@ std::vector<Grid> uniform_grids(const Question& question, std::int64_t batch, co
   return grids;
 }
 
-// What was scored of one grid before what was scored of the next.
+// Puts what was scored of one grid before what was scored of the next.
 void in_order_of(const std::vector<std::size_t>& grid_of, std::vector<SweptLayout>* swept) {
   std::vector<std::pair<std::size_t, SweptLayout>> all;
   for (std::size_t i = 0; i < swept->size(); ++i) all.emplace_back(grid_of[i], std::move((*swept)[i]));
@@ -91,7 +91,7 @@ void in_order_of(const std::vector<std::size_t>& grid_of, std::vector<SweptLayou
   for (std::size_t i = 0; i < swept->size(); ++i) (*swept)[i] = std::move(all[i].second);
 }
 
-// Of layouts that compute alone leaves no hope to be the best of all, or of those of several stages.
+// Says which layouts may still be the best of all, or of those of several stages, by their compute alone.
 class Hope {
  public:
   Hope(const Question& question, std::int64_t batch) : question_(question), batch_(batch) {}
@@ -102,7 +102,7 @@ class Hope {
     if (times == times_.end()) {
       const machine::Cluster replicas = machine::replicas_of(question_.cluster, layout.tp);
       times =
-          times_.try_emplace(layout.tp, *question_.profile_of(layout.tp), replicas, question_.options.replicas).first;
+          times_.try_emplace(layout.tp, *question_.profile_of(layout.tp), replicas, pipeline::Replicas::kWhole).first;
     }
     const auto samples = static_cast<double>(layout.micro_batch_size);
     const double of_replica = static_cast<double>(batch_) / layout.dp;
@@ -157,13 +157,9 @@ Sweep sweep_layouts(const Question& question, const SweepRequest& request) {
   Hope hope(question, batch);
   // The most promising first, where those without hope are left out; in the end as they stood.
   const auto least_ms = [&](const Grid& grid) {
-    double least = kInfinity;
-    for (const std::int64_t size : grid.sizes) {
-      Layout layout = grid.layout;
-      layout.micro_batch_size = size;
-      least = std::min(least, hope.bound_ms(layout));
-    }
-    return least;
+    Layout layout = grid.layout;
+    layout.micro_batch_size = grid.sizes.front();  // the more samples at once, the less each takes at least
+    return hope.bound_ms(layout);
   };
   std::vector<std::pair<double, std::size_t>> order;
   for (std::size_t i = 0; i < grids.size(); ++i) order.emplace_back(request.only_best ? least_ms(grids[i]) : 0, i);
@@ -176,10 +172,7 @@ Sweep sweep_layouts(const Question& question, const SweepRequest& request) {
       Layout layout = grid.layout;
       layout.micro_batch_size = size;
       if (!more.worth_a_look(batch / layout.dp / size)) break;
-      if (request.only_best && !hope.left(layout)) {
-        more.saw(hope.bound_ms(layout));
-        continue;
-      }
+      if (request.only_best && !hope.left(layout)) break;  // nor is any of fewer samples at once
       if (!swept.empty() && work.over()) {
         ++sweep.left_out;
         continue;

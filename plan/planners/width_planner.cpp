@@ -221,12 +221,15 @@ void WidthPlanner::tighten(StepPlan& plan, int* closer) const {
     const std::unique_ptr<Problem> path = possible_problem(profile_, size, of_path);
     if (!path || simple_bound_ms(*path, size) >= std::max(value, simulated)) continue;
     const std::unique_ptr<Problem> problem = problem_of(size);
-    const bool value_open = simple_bound_ms(*problem, size) < value;
-    const double most_ms = value_open ? std::max(value, simulated) : simulated;
     const OneStage one = one_stage(*problem, size);
+    simulated = std::min(simulated, one.simulated_ms);
+    const bool value_open = value > 0 && simple_bound_ms(*problem, size) < value;
+    // Where one stage has a lower V, that of several does not settle it.
+    const bool by_path = value_open && one.value_ms >= value;
+    const double most_ms = by_path ? std::max(value, simulated) : simulated;
     const double several_ms = several_stages_ms(*path, size, most_ms, closer);
-    simulated = std::min({simulated, one.simulated_ms, several_ms});
-    if (!value_open || std::min(one.value_ms, several_ms) >= value) continue;
+    simulated = std::min(simulated, several_ms);
+    if (!value_open || (by_path && several_ms >= value)) continue;
     const pipeline::LowerBound bound = bound_of(*problem, size, value, closer);
     if (bound.ms < result.lower_bound_ms) {
       result.lower_bound_ms = bound.ms;
@@ -624,7 +627,7 @@ void WidthPlanner::look(const std::vector<StepSize>& sizes, std::size_t among) {
     return std::make_pair(a.bound_ms, a.order) > std::make_pair(b.bound_ms, b.order);
   };
   std::make_heap(splits.begin(), splits.end(), later);
-  bool any = false;
+  bool built = false;
   double best_ms = std::min(hopeless_ms_, best_look_ms());
   while (!splits.empty()) {
     std::pop_heap(splits.begin(), splits.end(), later);
@@ -633,10 +636,10 @@ void WidthPlanner::look(const std::vector<StepSize>& sizes, std::size_t among) {
     // Without a plan, one that cannot be is asked, too: it says why.
     if (best_ms < kInfinity && (split.bound_ms >= best_ms || out_of_time())) break;
     if (!split.problem) {
-      if (any && out_of_time()) continue;
+      if (built && out_of_time()) continue;
       split.problem = possible_problem(profile_, split.size);
       if (!split.problem) continue;
-      any = true;
+      built = true;
       const double bound_ms = simple_bound_ms(*split.problem, split.size);
       simple_bounds_.emplace_back(split.size, bound_ms);
       split.bound_ms = std::max(split.bound_ms, bound_ms);

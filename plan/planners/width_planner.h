@@ -4,13 +4,13 @@
 #pragma once
 
 #include <chrono>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "common/base/numbers.h"
 #include "common/base/work.h"
 #include "common/pipeline/exact.h"
 #include "common/pipeline/least_work.h"
@@ -149,7 +149,7 @@ class WidthPlanner {
   // With a share of the effort, of `among` that share it.
   PlanRequest look_request(std::size_t among) const;
 
-  // Every split with a share of the effort, as far as its simplest bound leaves hope.
+  // Every split with a share of the effort, as far as compute alone and its simplest bound leave hope.
   void look(const std::vector<StepSize>& sizes, std::size_t among);
 
   // Of plans of at least `first` stages.
@@ -161,8 +161,7 @@ class WidthPlanner {
 
   // The least of the plans of one stage; infinite where none fits or several stages are asked for.
   struct OneStage {
-    double value_ms = std::numeric_limits<double>::infinity();
-    double simulated_ms = std::numeric_limits<double>::infinity();
+    double value_ms = kInfinity, simulated_ms = kInfinity;
   };
   OneStage one_stage(const pipeline::Problem& problem, const StepSize& size) const;
 

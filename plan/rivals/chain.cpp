@@ -21,8 +21,8 @@ struct Candidate {
   double ms = 0;
 };
 
-// Of the times of stages, ascending, those that the longest stage is held to in turn: of such as `gap` takes for one
-// the largest, so that no plan is lost.
+// The longest stage is held to each of these limits in turn. They are the times of stages, ascending; of such as `gap`
+// takes for one the largest stands for all, so that no plan is lost.
 std::vector<double> limits_of(const std::vector<double>& times, double gap) {
   std::vector<double> limits;
   double last = -1;
@@ -192,44 +192,45 @@ double settle_schedule(const Problem& problem, pipeline::Plan& plan) {
 
 }  // namespace
 
-RivalPlan best_over_splits(const planners::Question& question, const std::vector<Planner>& planners, double below_ms) {
+std::vector<planners::StepSize> splits_of(const planners::Question& question) {
   const pipeline::Profile& profile = question.profile();
-  const machine::Cluster& cluster = question.cluster;
-  const pipeline::ProblemOptions& options = question.options;
   std::vector<int> widths = {1};
   for (const pipeline::WidthColumns& columns : profile.widths) widths.push_back(columns.width);
-  const std::vector<planners::StepSize> sizes = planners::step_sizes(question.step, profile, options.replicas);
-  RivalPlan best;
+  const std::vector<planners::StepSize> sizes = planners::step_sizes(question.step, profile, question.options.replicas);
+  std::vector<planners::StepSize> splits;
   for (const int width : widths) {
-    const std::shared_ptr<const pipeline::Profile> at_width = question.profile_of(width);
-    const machine::Cluster replicas = width == 1 ? cluster : machine::replicas_of(cluster, width);
-    for (const planners::StepSize& size : sizes) {
-      pipeline::ProblemOptions at_size = options;
-      at_size.width = width;
-      at_size.micro_batch_samples = size.samples;
-      at_size.micro_batches = size.micro_batches;
-      std::unique_ptr<Problem> problem;
-      try {
-        problem = std::make_unique<Problem>(*at_width, replicas, at_size);
-      } catch (const Error& error) {
-        if (error.kind() != ErrorKind::kUsage) throw;
-        continue;  // more samples than times are known for
-      }
-      if (hopeless(*problem, question.request.max_stages, std::min(below_ms, best.simulated_step_ms))) continue;
-      bool shorter = false;
-      for (std::size_t i = 0; i < planners.size(); ++i) {
-        std::optional<ChainPlan> found = planners[i](*problem);
-        if (!found) continue;
-        const double simulated_ms = settle_schedule(*problem, found->plan);
-        if (!(simulated_ms < best.simulated_step_ms)) continue;
-        shorter = true;
-        best.simulated_step_ms = simulated_ms;
-        best.objective_ms = found->objective_ms;
-        best.plan = std::move(found->plan);
-        best.planner = i;
-      }
-      if (shorter) best.problem = std::move(problem);
+    for (planners::StepSize size : sizes) {
+      size.width = width;
+      splits.push_back(std::move(size));
     }
+  }
+  return splits;
+}
+
+RivalPlan best_over_splits(const planners::Question& question, const std::vector<Planner>& planners, double below_ms) {
+  RivalPlan best;
+  for (const planners::StepSize& size : splits_of(question)) {
+    std::unique_ptr<Problem> problem;
+    try {
+      problem = planners::problem_of(question, size, question.options);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kUsage) throw;
+      continue;  // more samples than times are known for
+    }
+    if (hopeless(*problem, question.request.max_stages, std::min(below_ms, best.simulated_step_ms))) continue;
+    bool shorter = false;
+    for (std::size_t i = 0; i < planners.size(); ++i) {
+      std::optional<ChainPlan> found = planners[i](*problem);
+      if (!found) continue;
+      const double simulated_ms = settle_schedule(*problem, found->plan);
+      if (!(simulated_ms < best.simulated_step_ms)) continue;
+      shorter = true;
+      best.simulated_step_ms = simulated_ms;
+      best.objective_ms = found->objective_ms;
+      best.plan = std::move(found->plan);
+      best.planner = i;
+    }
+    if (shorter) best.problem = std::move(problem);
   }
   return best;
 }

@@ -76,6 +76,9 @@ struct RivalPlan {
   std::size_t planner = 0;  // whose it is, of those asked
 };
 
+// The splits of the batch that published planners are asked for: each with every width, on all devices.
+std::vector<planners::StepSize> splits_of(const planners::Question& question);
+
 // Asks each planner for a plan of every width and split of the batch (all devices); of these the one that is simulated
 // shortest, with as much in flight as our own plans may have: no rival is held back by its choice among splits, nor by
 // its schedule. Equal ones: the first.

@@ -23,25 +23,22 @@ PublishedPlan best_published(const planners::Question& question, double below_ms
 
 namespace {
 
-// Whether the bounds are about every split, on all devices, that published planners are asked for (best_over_splits).
-bool of_all_splits(const planners::Question& question, const planners::Bounds& bounds) {
+// Whether the bounds are about all that published planners are asked for: every split on all devices, by any number of
+// stages.
+bool about_all_splits(const planners::Question& question, const planners::Bounds& bounds) {
+  if (question.request.stages > 0) return false;
   const std::vector<pipeline::Schedule>& schedules = question.request.schedules;
   if (std::find(schedules.begin(), schedules.end(), pipeline::Schedule::kAdaptive) == schedules.end()) return false;
-  const pipeline::Profile& profile = question.profile();
   const machine::Cluster& cluster = question.cluster;
-  const int all = cluster.num_devices();
-  std::vector<int> widths = {1};
-  for (const pipeline::WidthColumns& columns : profile.widths) widths.push_back(columns.width);
-  for (const int width : widths) {
-    const int replicas = machine::replicas_of(cluster, width).num_devices();
-    for (const planners::StepSize& size : planners::step_sizes(question.step, profile, question.options.replicas)) {
-      const auto alike = [&](const planners::StepSize& one) {
-        const bool everywhere = one.devices == 0 || (one.devices == replicas && width * replicas < all);
-        return one.samples == size.samples && one.micro_batches == size.micro_batches && one.width == width &&
-               one.group_size == 0 && one.on.empty() && everywhere;
-      };
-      if (std::none_of(bounds.considered.begin(), bounds.considered.end(), alike)) return false;
-    }
+  for (const planners::StepSize& size : splits_of(question)) {
+    const int replicas = machine::replicas_of(cluster, size.width).num_devices();
+    const bool some_left = replicas * size.width < cluster.num_devices();
+    const auto alike = [&](const planners::StepSize& one) {
+      planners::StepSize everywhere = one;
+      if (some_left && one.devices == replicas) everywhere.devices = 0;
+      return everywhere == size;
+    };
+    if (std::none_of(bounds.considered.begin(), bounds.considered.end(), alike)) return false;
   }
   return true;
 }
@@ -54,7 +51,7 @@ bool judged_by_simulation(const planners::Question& question) {
 // of the splits that the bounds are about, under a schedule that searched plans have.
 std::optional<planners::Candidate> shortest_published(const planners::KindTurn& turn, const char* name) {
   const double below_ms = turn.best.simulated_step_ms * (1 - planners::kProvenGap);
-  if (turn.bounds.simulated_ms >= below_ms && of_all_splits(turn.question, turn.bounds)) return std::nullopt;
+  if (turn.bounds.simulated_ms >= below_ms && about_all_splits(turn.question, turn.bounds)) return std::nullopt;
   PublishedPlan found = best_published(turn.question, below_ms);
   if (!found.plan.problem) return std::nullopt;
   return planners::candidate_of(std::string(name) + ": " + found.name,

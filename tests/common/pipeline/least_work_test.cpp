@@ -60,7 +60,7 @@ TEST(SampleTimes, TheHeadersCase) {
   EXPECT_NEAR(times.least_ms(2), 3, 1e-6);
   EXPECT_NEAR(times.least_ms(64), 3, 1e-6);
   EXPECT_NEAR(times.least_ms(1, true), 5, 1e-6);
-  EXPECT_NEAR(SampleTimes(profile, two_devices(), Replicas::kFractional).least_ms(1), 3, 1e-6);
+  EXPECT_NEAR(SampleTimes(profile, two_devices(), Replicas::kFractional).least_ms(64), 4, 1e-6);
 }
 
 // Against every number of samples, a thousandth apart, on the lines between the points.
@@ -100,13 +100,16 @@ TEST(LeastWork, NoPlanIsBelow) {
   options.max_devices = 4;
   options.whole = options.heterogeneous = options.forward_heavy = options.with_zeros = 0.5;
   int compared = 0;
-  double nearest = 0;
+  double nearest = 0, nearest_of_samples = 0;
   for (std::uint64_t seed = 0; seed < 400; ++seed) {
     const RandomProblem random = random_problem(seed, options);
     const Problem problem = random.problem();
     const double bound = least_work_bound_ms(random.profile, random.cluster, random.options.replicas,
                                              problem.micro_batches() * problem.micro_batch_samples());
     ASSERT_GT(bound, 0);
+    const SampleTimes times(random.profile, random.cluster, random.options.replicas);
+    const double of_samples = problem.micro_batches() * problem.micro_batch_samples() *
+                              times.least_ms(problem.micro_batch_samples()) / problem.num_devices();
     CounterRandom draws(seed, 9);
     for (int i = 0; i < 20; ++i) {
       const Plan plan =
@@ -116,11 +119,14 @@ TEST(LeastWork, NoPlanIsBelow) {
       ++compared;
       EXPECT_LE(bound, ms) << seed;
       EXPECT_LE(bound, simulate_step_ms(problem, plan)) << seed;
+      EXPECT_LE(of_samples, std::min(ms, simulate_step_ms(problem, plan))) << seed;
+      nearest_of_samples = std::max(nearest_of_samples, of_samples / ms);
       nearest = std::max(nearest, bound / ms);
     }
   }
   EXPECT_GT(compared, 1000);
   EXPECT_GT(nearest, 0.7);  // it is no idle bound
+  EXPECT_GT(nearest_of_samples, 0.7);
 }
 
 }  // namespace

@@ -198,6 +198,8 @@ TEST(PlanEffort, MoreEffortIsMoreOfEverything) {
     EXPECT_LT(a.local_search_evaluations, b.local_search_evaluations);
     EXPECT_LT(a.polish_evaluations, b.polish_evaluations);
     EXPECT_LT(a.explore_evaluations, b.explore_evaluations);
+    EXPECT_LT(a.even_moves, b.even_moves);
+    EXPECT_LT(a.order_tries, b.order_tries);
     EXPECT_LT(a.layer_units, b.layer_units);
   };
   less(quick, normal);
