@@ -124,6 +124,13 @@ class Calibrate(ProgramTest):
         rows = measure_device.all_reduces(backend, clock)
         self.assertEqual(rows[-1]["us"], 4.0**6 * 1e6)
 
+    def test_an_all_reduce_takes_no_longer_than_a_larger_one(self):
+        backend = types.SimpleNamespace(all_reduce=lambda size: (2, (size, ())))
+        times = {1 << power: float(power) for power in range(16, 29, 2)}
+        times[1 << 16] = times[1 << 20] = 27.0  # something else goes on whenever these are timed
+        rows = measure_device.all_reduces(backend, types.SimpleNamespace(time=lambda size: times[size]))
+        self.assertEqual([row["us"] for row in rows], [power * 1e6 for power in (18, 18, 22, 22, 24, 26, 28)])
+
     def test_disturbed_kernels_are_timed_again(self):
         class Backend:
             on_cpu = True
