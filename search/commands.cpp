@@ -22,6 +22,12 @@
 namespace automap::search {
 namespace {
 
+hlo::HloModule whole_model(const ModelOptions& options) {
+  return profile::load_whole_model(options.path, "automap-search needs the model itself, as HLO", options.as_is,
+                                   options.step)
+      .module;
+}
+
 // What a plan is judged on when nobody says: the paper's servers of 8 V100.
 constexpr const char* kDefaultCluster = "config-a";
 
@@ -227,16 +233,6 @@ machine::Cluster PricingOptions::cluster_for(const OptionTable& table, int devic
   log_info("no --cluster: times are for " + std::to_string(servers.count) + " servers as those of " + out.name);
   return out;
 }
-
-namespace {
-
-hlo::HloModule whole_model(const ModelOptions& options) {
-  return profile::load_whole_model(options.path, "automap-search needs the model itself, as HLO", options.as_is,
-                                   options.step)
-      .module;
-}
-
-}  // namespace
 
 LoadedModel load_sharding_model(const ModelOptions& options, int shards) {
   LoadedModel out;

@@ -49,11 +49,14 @@ double least_work_bound_ms(const Profile& profile, const Cluster& cluster, Repli
 }
 
 SampleTimes::SampleTimes(const Profile& profile, const Cluster& cluster, Replicas replicas) {
-  const bool linear = replicas == Replicas::kFractional || profile.times.empty();
   const auto sum = [](const std::vector<double>& values) { return std::accumulate(values.begin(), values.end(), 0.0); };
   for (const auto& [name, device] : cluster.devices) fastest_ = std::max(fastest_, device.relative_speed);
+  if (replicas == Replicas::kFractional || profile.times.empty()) {
+    const double both = sum(profile.c_ms), forward = both * profile.forward_fraction;
+    devices_.push_back({{std::max(1.0, profile.micro_batch_size)}, {forward}, {both - forward}});
+    return;
+  }
   for (const DeviceTimes& times : profile.times) {
-    if (linear) break;
     OfDevice one;
     one.samples = times.samples;
     for (std::size_t point = 0; point < times.samples.size(); ++point) {
@@ -61,10 +64,6 @@ SampleTimes::SampleTimes(const Profile& profile, const Cluster& cluster, Replica
       one.backward_ms.push_back(sum(times.backward_ms[point]));
     }
     devices_.push_back(std::move(one));
-  }
-  if (devices_.empty()) {
-    const double both = sum(profile.c_ms), forward = both * profile.forward_fraction;
-    devices_.push_back({{std::max(1.0, profile.micro_batch_size)}, {forward}, {both - forward}});
   }
 }
 

@@ -32,10 +32,8 @@ std::unique_ptr<Problem> problem_at(const Profile& profile, const machine::Clust
 
 MixedProblem::MixedProblem(const Profile& profile, const machine::Cluster& cluster, const ProblemOptions& options)
     : num_devices_(cluster.num_devices()) {
-  std::vector<int> widths = {1};
-  for (const WidthColumns& columns : profile.widths) widths.push_back(columns.width);
   std::optional<Error> refused;
-  for (const int width : widths) {
+  for (const int width : known_widths(profile)) {
     try {
       problems_[width] = problem_at(profile, cluster, options, width);
     } catch (const Error& e) {

@@ -59,8 +59,8 @@ double fullest_share(const PlacedPlan& placed);  // of that in what a stage's de
 double value_ms(const PlacedPlan& placed);
 double simulate_step_ms(const PlacedPlan& placed);
 std::string infeasible_reason(const PlacedPlan& placed);
-// simulate_step_ms of an ordered schedule where infeasible_reason is empty, else infinite; its times and lists of work
-// are made once for both.
+// simulate_step_ms of an ordered schedule where infeasible_reason is empty, else infinite; by times and lists of work
+// that the caller has made for both.
 double feasible_step_ms(const PlacedPlan& placed, const WorkTimes& times, const WorkOrder& order);
 // The warm-up that choose_warmup fills in, of eager as many as memory allows; of other schedules: none.
 std::vector<int> chosen_warmup(const PlacedPlan& placed, Work* work = nullptr);

@@ -207,4 +207,10 @@ Profile profile_at(const Profile& profile, std::int32_t width) {
   return out;
 }
 
+std::vector<int> known_widths(const Profile& profile) {
+  std::vector<int> widths = {1};
+  for (const WidthColumns& columns : profile.widths) widths.push_back(columns.width);
+  return widths;
+}
+
 }  // namespace automap::pipeline

@@ -94,6 +94,8 @@ double most_samples(const Profile& profile);
 // The profile of replicas of so many devices: what each of these holds and computes. a_bytes stay those of the whole
 // tensors. Throws Error(kInternal) for a width that it does not know.
 Profile profile_at(const Profile& profile, std::int32_t width);
+// 1 and the widths whose columns it has, ascending.
+std::vector<int> known_widths(const Profile& profile);
 
 // Throws Error(kData) naming `source`, the column and the row when the profile cannot be planned: fewer than two
 // instructions, columns of different length, a value that is negative or not finite, all compute zero,

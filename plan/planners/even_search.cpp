@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/base/error.h"
 #include "common/base/numbers.h"
-#include "common/machine/chosen_devices.h"
 #include "common/pipeline/placed_plan.h"
 #include "common/pipeline/placed_work.h"
 
@@ -119,27 +117,14 @@ bool balance_parts(const Problem& problem, int stages, Plan* plan) {
 }
 
 std::optional<EvenChoice> best_even(const Question& question, int width, const EvenShape& shape) {
-  const pipeline::Profile& profile = question.profile();
-  const machine::Cluster& cluster = question.cluster;
-  const pipeline::ProblemOptions& options = question.options;
   const StepRequest& step = question.step;
   const PlanRequest& request = question.request;
-  const std::shared_ptr<const pipeline::Profile> of_width = question.profile_of(width);
-  const machine::Cluster replicas = width == 1 ? cluster : machine::replicas_of(cluster, width);
   std::optional<EvenChoice> best;
-  for (const StepSize& size : step_sizes(step, profile, options.replicas)) {
+  for (StepSize size : step_sizes(step, question.profile(), question.options.replicas)) {
     if (request.stopped()) break;
-    pipeline::ProblemOptions own = options;
-    own.micro_batches = size.micro_batches;
-    own.micro_batch_samples = size.samples;
-    own.width = width;
-    std::unique_ptr<Problem> problem;
-    try {
-      problem = std::make_unique<Problem>(*of_width, replicas, own);
-    } catch (const Error& e) {
-      if (e.kind() != ErrorKind::kUsage) throw;  // more samples than times are known for
-      continue;
-    }
+    size.width = width;
+    std::unique_ptr<Problem> problem = possible_problem(question, size, question.options);
+    if (!problem) continue;
     std::optional<EvenChoice> found;
     const int most = std::min(request.max_stages, problem->num_devices());
     const pipeline::ScheduleShape parts = *pipeline::shape_of(shape.schedule);

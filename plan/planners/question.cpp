@@ -1,5 +1,7 @@
 #include "plan/planners/question.h"
 
+#include "common/base/error.h"
+
 namespace automap::planners {
 
 BesidePlan any_beside() {
@@ -27,6 +29,16 @@ std::unique_ptr<pipeline::Problem> problem_of(const Question& question, const St
   options.width = size.width;
   return std::make_unique<pipeline::Problem>(*question.profile_of(size.width), replicas_of(question.cluster, size),
                                              options);
+}
+
+std::unique_ptr<pipeline::Problem> possible_problem(const Question& question, const StepSize& size,
+                                                    const pipeline::ProblemOptions& options) {
+  try {
+    return problem_of(question, size, options);
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::kUsage) throw;
+    return nullptr;
+  }
 }
 
 }  // namespace automap::planners

@@ -70,5 +70,8 @@ struct Question {
 // The planning problem of one split: on its devices, with replicas of its width.
 std::unique_ptr<pipeline::Problem> problem_of(const Question& question, const StepSize& size,
                                               pipeline::ProblemOptions options);
+// The same; null where the split leaves none (Error(kUsage)): there are more samples than times are known for.
+std::unique_ptr<pipeline::Problem> possible_problem(const Question& question, const StepSize& size,
+                                                    const pipeline::ProblemOptions& options);
 
 }  // namespace automap::planners

@@ -48,10 +48,8 @@ StepPlan plan_all_widths(const Question& question, const std::vector<StepSize>& 
   const Profile& profile = question.profile();
   const PlanRequest& request = question.request;
   const std::vector<StepSize> further = further_sizes(question.step, profile, question.options.replicas);
-  std::vector<int> widths = {1};
-  if (question.options.replicas != Replicas::kFractional) {
-    for (const pipeline::WidthColumns& columns : profile.widths) widths.push_back(columns.width);
-  }
+  const bool any_width = question.options.replicas != Replicas::kFractional;
+  const std::vector<int> widths = any_width ? pipeline::known_widths(profile) : std::vector<int>{1};
   std::vector<std::unique_ptr<WidthPlanner>> planners;
   std::optional<Error> refused;
   double least_ms = kInfinity;

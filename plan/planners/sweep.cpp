@@ -52,9 +52,7 @@ std::vector<Grid> uniform_grids(const Question& question, std::int64_t batch, co
   for (const pipeline::Schedule schedule : question.beside.schedules) {
     if (request.ordered && schedule != pipeline::Schedule::kSearched) schedules.push_back(schedule);
   }
-  std::vector<int> widths = {1};
-  for (const pipeline::WidthColumns& columns : profile.widths) widths.push_back(columns.width);
-  for (const int tp : widths) {
+  for (const int tp : pipeline::known_widths(profile)) {
     const int replicas = question.cluster.num_devices() / tp;
     const int most_stages = std::min({replicas, request.max_stages, most_layout_stages(profile)});
     for (int pp = request.min_stages; pp <= most_stages; ++pp) {
@@ -81,14 +79,6 @@ std::vector<Grid> uniform_grids(const Question& question, std::int64_t batch, co
     }
   }
   return grids;
-}
-
-// Puts what was scored of one grid before what was scored of the next.
-void in_order_of(const std::vector<std::size_t>& grid_of, std::vector<SweptLayout>* swept) {
-  std::vector<std::pair<std::size_t, SweptLayout>> all;
-  for (std::size_t i = 0; i < swept->size(); ++i) all.emplace_back(grid_of[i], std::move((*swept)[i]));
-  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  for (std::size_t i = 0; i < swept->size(); ++i) (*swept)[i] = std::move(all[i].second);
 }
 
 // Says which layouts may still be the best of all, or of those of several stages, by their compute alone.
@@ -164,7 +154,8 @@ Sweep sweep_layouts(const Question& question, const SweepRequest& request) {
   std::vector<std::pair<double, std::size_t>> order;
   for (std::size_t i = 0; i < grids.size(); ++i) order.emplace_back(request.only_best ? least_ms(grids[i]) : 0, i);
   std::stable_sort(order.begin(), order.end());
-  std::vector<std::size_t> grid_of;  // of each that was scored
+  std::vector<std::vector<SweptLayout>> scored_of(grids.size());
+  bool any = false;
   for (const auto& [bound_ms, index] : order) {
     const Grid& grid = grids[index];
     MoreMicroBatches more(step.micro_batches > 0);
@@ -173,7 +164,7 @@ Sweep sweep_layouts(const Question& question, const SweepRequest& request) {
       layout.micro_batch_size = size;
       if (!more.worth_a_look(batch / layout.dp / size)) break;
       if (request.only_best && !hope.left(layout)) break;  // nor is any of fewer samples at once
-      if (!swept.empty() && work.over()) {
+      if (any && work.over()) {
         ++sweep.left_out;
         continue;
       }
@@ -181,12 +172,12 @@ Sweep sweep_layouts(const Question& question, const SweepRequest& request) {
       more.saw(scored.missing_bytes > 0 ? kInfinity : scored.simulated_step_ms);
       if (!inexpressible(*question.framework, scored.placed, profile).empty()) continue;
       if (scored.missing_bytes <= 0) hope.saw(layout, scored.simulated_step_ms);
-      swept.push_back({layout, scored.problem->micro_batches(), scored.simulated_step_ms, scored.missing_bytes,
-                       scored.missing_stage, scored.fullest_share});
-      grid_of.push_back(index);
+      scored_of[index].push_back({layout, scored.problem->micro_batches(), scored.simulated_step_ms,
+                                  scored.missing_bytes, scored.missing_stage, scored.fullest_share});
+      any = true;
     }
   }
-  in_order_of(grid_of, &swept);
+  for (const std::vector<SweptLayout>& of_grid : scored_of) swept.insert(swept.end(), of_grid.begin(), of_grid.end());
   if (swept.empty() && !grids.empty()) {
     throw Error(ErrorKind::kUsage,
                 std::string(question.framework->name) + " can run none of the uniform layouts of " +

@@ -216,18 +216,21 @@ void WidthPlanner::tighten(StepPlan& plan, int* closer) const {
   for (const StepSize& size : considered_) {
     if (size.devices > 0 && request_.stages > size.devices) continue;
     if (work_bound_ms(size) >= std::max(result.lower_bound_ms, simulated)) continue;
-    // What stands on the path to the last backward is neither above V nor above a simulation.
+    // What stands on the path to the last backward is neither above V nor, of several stages, above a simulation
+    // (cost.h).
     const double value = size == plan.size ? 0 : result.lower_bound_ms;
     const std::unique_ptr<Problem> path = possible_problem(profile_, size, of_path);
-    if (!path || simple_bound_ms(*path, size) >= std::max(value, simulated)) continue;
+    if (!path) continue;
+    const SimpleBound simple = simple_bound(*path, size);
+    if (simple.ms >= std::max(value, simulated)) continue;
     const std::unique_ptr<Problem> problem = problem_of(size);
     const OneStage one = one_stage(*problem, size);
     simulated = std::min(simulated, one.simulated_ms);
-    const bool value_open = value > 0 && simple_bound_ms(*problem, size) < value;
+    const bool value_open = value > 0 && simple_bound(*problem, size).ms < value;
     // Where one stage has a lower V, that of several does not settle it.
     const bool by_path = value_open && one.value_ms >= value;
     const double most_ms = by_path ? std::max(value, simulated) : simulated;
-    const double several_ms = several_stages_ms(*path, size, most_ms, closer);
+    const double several_ms = simple.several_ms < most_ms ? bound_of(*path, size, most_ms, closer, 2).ms : most_ms;
     simulated = std::min(simulated, several_ms);
     if (!value_open || (by_path && several_ms >= value)) continue;
     const pipeline::LowerBound bound = bound_of(*problem, size, value, closer);
@@ -253,7 +256,7 @@ void WidthPlanner::tighten_simply(StepPlan& plan, bool own) const {
     if (known != simple_bounds_.end()) {
       bound_ms = known->second;
     } else if (const auto problem = possible_problem(profile_, size)) {
-      bound_ms = simple_bound_ms(*problem, size);
+      bound_ms = simple_bound(*problem, size).ms;
     }
     if (bound_ms >= result.lower_bound_ms) continue;
     result.lower_bound_ms = bound_ms;
@@ -610,43 +613,28 @@ void WidthPlanner::look(const std::vector<StepSize>& sizes, std::size_t among) {
   PlanRequest request = look_request(among);
   request.lower_bound = false;
   request.all_planners = false;
-  // The most promising first, so that most of the others need no look, nor a problem: what compute alone says of a
-  // split stands for its bound until no other is below.
+  // The most promising first, so that most of the others need no look.
   struct Split {
     double bound_ms = 0;
-    std::size_t order = 0;
     StepSize size;
     std::unique_ptr<Problem> problem;
   };
   std::vector<Split> splits;
   for (const StepSize& size : sizes) {
     if (size.devices > 0 && request_.stages > size.devices) continue;
-    splits.push_back({work_bound_ms(size), splits.size(), size, nullptr});
+    if (!splits.empty() && out_of_time()) break;
+    std::unique_ptr<Problem> problem = possible_problem(profile_, size);
+    if (!problem) continue;
+    const double bound_ms = simple_bound(*problem, size).ms;
+    simple_bounds_.emplace_back(size, bound_ms);
+    splits.push_back({bound_ms, size, std::move(problem)});
   }
-  const auto later = [](const Split& a, const Split& b) {
-    return std::make_pair(a.bound_ms, a.order) > std::make_pair(b.bound_ms, b.order);
-  };
-  std::make_heap(splits.begin(), splits.end(), later);
-  bool built = false;
+  std::stable_sort(splits.begin(), splits.end(),
+                   [](const Split& a, const Split& b) { return a.bound_ms < b.bound_ms; });
   double best_ms = std::min(hopeless_ms_, best_look_ms());
-  while (!splits.empty()) {
-    std::pop_heap(splits.begin(), splits.end(), later);
-    Split split = std::move(splits.back());
-    splits.pop_back();
+  for (Split& split : splits) {
     // Without a plan, one that cannot be is asked, too: it says why.
     if (best_ms < kInfinity && (split.bound_ms >= best_ms || out_of_time())) break;
-    if (!split.problem) {
-      if (built && out_of_time()) continue;
-      split.problem = possible_problem(profile_, split.size);
-      if (!split.problem) continue;
-      built = true;
-      const double bound_ms = simple_bound_ms(*split.problem, split.size);
-      simple_bounds_.emplace_back(split.size, bound_ms);
-      split.bound_ms = std::max(split.bound_ms, bound_ms);
-      splits.push_back(std::move(split));
-      std::push_heap(splits.begin(), splits.end(), later);
-      continue;
-    }
     PlanResult result = planned(*split.problem, request_for(split.size, in_time(request)));
     Look one{split.size, std::move(split.problem), std::move(result)};
     best_ms = std::min(best_ms, one.result.length_ms());
@@ -654,14 +642,16 @@ void WidthPlanner::look(const std::vector<StepSize>& sizes, std::size_t among) {
   }
 }
 
-double WidthPlanner::simple_bound_ms(const Problem& problem, const StepSize& size, int first) const {
+WidthPlanner::SimpleBound WidthPlanner::simple_bound(const Problem& problem, const StepSize& size) const {
   const PlanRequest request = request_for(size, request_);
   const int most = most_stages(problem, request);
-  double least = kInfinity;
+  SimpleBound least;
   for (const pipeline::Schedule schedule : request.schedules) {
     const std::vector<double> bounds = pipeline::simple_lower_bounds_ms(problem, schedule, most);
-    for (int stages = std::max(first, request.stages); stages <= most; ++stages) {
-      least = std::min(least, bounds[static_cast<std::size_t>(stages - 1)]);
+    for (int stages = std::max(1, request.stages); stages <= most; ++stages) {
+      const double ms = bounds[static_cast<std::size_t>(stages - 1)];
+      least.ms = std::min(least.ms, ms);
+      if (stages > 1) least.several_ms = std::min(least.several_ms, ms);
     }
   }
   return least;
@@ -698,11 +688,6 @@ WidthPlanner::OneStage WidthPlanner::one_stage(const Problem& problem, const Ste
     }
   }
   return least;
-}
-
-double WidthPlanner::several_stages_ms(const Problem& path, const StepSize& size, double most_ms, int* closer) const {
-  if (most_stages(path, request_for(size, request_)) < 2) return kInfinity;
-  return simple_bound_ms(path, size, 2) < most_ms ? bound_of(path, size, most_ms, closer, 2).ms : most_ms;
 }
 
 void WidthPlanner::bound_own(StepPlan& plan, int* closer) const {

@@ -149,11 +149,14 @@ class WidthPlanner {
   // With a share of the effort, of `among` that share it.
   PlanRequest look_request(std::size_t among) const;
 
-  // Every split with a share of the effort, as far as compute alone and its simplest bound leave hope.
+  // Every split with a share of the effort, as far as its simplest bound leaves hope.
   void look(const std::vector<StepSize>& sizes, std::size_t among);
 
-  // Of plans of at least `first` stages.
-  double simple_bound_ms(const pipeline::Problem& problem, const StepSize& size, int first = 1) const;
+  // What simple sums say that no plan of the split is below, and none of several stages; infinite: there is none.
+  struct SimpleBound {
+    double ms = kInfinity, several_ms = kInfinity;
+  };
+  SimpleBound simple_bound(const pipeline::Problem& problem, const StepSize& size) const;
 
   // What no plan of the split with at least `first` stages can be below, at most `most_ms`.
   pipeline::LowerBound bound_of(const pipeline::Problem& problem, const StepSize& size, double most_ms, int* closer,
@@ -164,10 +167,6 @@ class WidthPlanner {
     double value_ms = kInfinity, simulated_ms = kInfinity;
   };
   OneStage one_stage(const pipeline::Problem& problem, const StepSize& size) const;
-
-  // No plan of several stages has a V or a simulated step below, at most `most_ms`; infinite: none has several. `path`:
-  // the problem without what stands behind the last backward, whose V is never above a simulation (cost.h).
-  double several_stages_ms(const pipeline::Problem& path, const StepSize& size, double most_ms, int* closer) const;
 
   // The bounds of a plan of one of these splits, over all of them.
   void bound_own(StepPlan& plan, int* closer) const;

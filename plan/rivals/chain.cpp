@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/base/error.h"
 #include "common/base/numbers.h"
-#include "common/machine/chosen_devices.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/exact.h"
 #include "common/pipeline/schedule.h"
@@ -194,11 +192,9 @@ double settle_schedule(const Problem& problem, pipeline::Plan& plan) {
 
 std::vector<planners::StepSize> splits_of(const planners::Question& question) {
   const pipeline::Profile& profile = question.profile();
-  std::vector<int> widths = {1};
-  for (const pipeline::WidthColumns& columns : profile.widths) widths.push_back(columns.width);
   const std::vector<planners::StepSize> sizes = planners::step_sizes(question.step, profile, question.options.replicas);
   std::vector<planners::StepSize> splits;
-  for (const int width : widths) {
+  for (const int width : pipeline::known_widths(profile)) {
     for (planners::StepSize size : sizes) {
       size.width = width;
       splits.push_back(std::move(size));
@@ -210,13 +206,8 @@ std::vector<planners::StepSize> splits_of(const planners::Question& question) {
 RivalPlan best_over_splits(const planners::Question& question, const std::vector<Planner>& planners, double below_ms) {
   RivalPlan best;
   for (const planners::StepSize& size : splits_of(question)) {
-    std::unique_ptr<Problem> problem;
-    try {
-      problem = planners::problem_of(question, size, question.options);
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::kUsage) throw;
-      continue;  // more samples than times are known for
-    }
+    std::unique_ptr<Problem> problem = planners::possible_problem(question, size, question.options);
+    if (!problem) continue;
     if (hopeless(*problem, question.request.max_stages, std::min(below_ms, best.simulated_step_ms))) continue;
     bool shorter = false;
     for (std::size_t i = 0; i < planners.size(); ++i) {

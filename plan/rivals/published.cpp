@@ -47,8 +47,8 @@ bool judged_by_simulation(const planners::Question& question) {
   return open_question(question) && objective_of(question.request) == pipeline::Objective::kSimulated;
 }
 
-// Where none is shorter there is nothing to say of them. Where no plan at all is, none is asked for: theirs are plans
-// of the splits that the bounds are about, under a schedule that searched plans have.
+// Where none is shorter there is nothing to say of them. Where bounds prove that no plan at all is, they are not asked:
+// theirs are plans of the splits that the bounds are about, under a schedule that searched plans have.
 std::optional<planners::Candidate> shortest_published(const planners::KindTurn& turn, const char* name) {
   const double below_ms = turn.best.simulated_step_ms * (1 - planners::kProvenGap);
   if (turn.bounds.simulated_ms >= below_ms && about_all_splits(turn.question, turn.bounds)) return std::nullopt;
