@@ -62,12 +62,12 @@ extern "C" void on_quit_signal(int signal_number) {
 }
 
 // Where the limit of CPU time may not be passed at all (ulimit -t sets both limits), the kernel kills instead of
-// sending SIGXCPU: a timer sends it just before, so that temporary files go.
+// sending SIGXCPU: a timer sends it before, so that temporary files go. It sends it a whole second before, because a
+// virtual machine that is halted for a while sees the time jump past the timer and the limit at once.
 void watch_hard_time_limit() {
   struct rlimit limit = {};
   if (::getrlimit(RLIMIT_CPU, &limit) != 0 || limit.rlim_max == RLIM_INFINITY || limit.rlim_cur < limit.rlim_max)
     return;
-  constexpr long kBefore = 100'000'000;  // ns
   struct sigevent event = {};
   event.sigev_notify = SIGEV_SIGNAL;
   event.sigev_signo = SIGXCPU;
@@ -75,7 +75,7 @@ void watch_hard_time_limit() {
   if (limit.rlim_max < 1 || ::timer_create(CLOCK_PROCESS_CPUTIME_ID, &event, &timer) != 0) return;
   struct itimerspec at = {};
   at.it_value.tv_sec = static_cast<time_t>(limit.rlim_max) - 1;
-  at.it_value.tv_nsec = 1'000'000'000 - kBefore;
+  if (limit.rlim_max == 1) at.it_value.tv_nsec = 500'000'000;
   ::timer_settime(timer, TIMER_ABSTIME, &at, nullptr);
 }
 
