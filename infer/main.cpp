@@ -13,6 +13,7 @@
 #include "common/base/error.h"
 #include "common/base/files.h"
 #include "common/base/fitted_table.h"
+#include "common/base/in_order.h"
 #include "common/base/join.h"
 #include "common/base/log.h"
 #include "common/base/options.h"
@@ -526,6 +527,7 @@ int infer_main(int argc, char** argv) {
   InferOptions& options = call.options;
   declare_options(call.table, options);
   if (!call.table.parse(argc, argv)) return 0;
+  set_loop_threads(call.options.threads);
   take_options(call);
   if (!options.vary.empty() || !options.compare_clusters.empty()) return run_varied(call, argc, argv);
   const std::vector<std::string> explained = check_explained(options.explain);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/base/in_order.h"
 #include "common/base/join.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
@@ -276,6 +277,11 @@ void declare_search(OptionTable& table, InferOptions& o) {
       .choices(effort_names());
   table.add_seconds(&o.time_limit_s, "time-limit", "also stop planning after this time with the best so far")
       .range(0.001, 86400);
+  table
+      .add(&o.threads, "threads",
+           "threads to plan on; 0: as OMP_NUM_THREADS says, else one per core up to 16; the answer does not depend on "
+           "it")
+      .range(0, kMostLoopThreads);
   table.add_flag(&o.all_planners, "all-planners", "run every planner and list what each comes to");
   table
       .add(

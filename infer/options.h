@@ -43,6 +43,7 @@ struct InferOptions {
   std::string chunks = "auto", zero_bubble = "auto", mixed_widths = "auto";
   bool beside_asked = false;  // one of these was named
   std::string effort = to_string(Effort::kNormal);
+  int threads = 0;
   // --planner online.
   std::string from = "shipped", radius = "none", search_state;
   std::uint64_t seed = 1, plays = 0;

@@ -85,6 +85,7 @@ std::string Progress::line(std::uint64_t done, const std::string& note, double n
 
 void Progress::update(std::uint64_t done, const std::string& note) {
   if (!enabled_) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
   const double now = clock_();
   if (terminal_) {
     if (now - start_ < kFirstShownS || (shown_ && now - last_ < kTerminalPeriodS)) return;
@@ -98,6 +99,7 @@ void Progress::update(std::uint64_t done, const std::string& note) {
 }
 
 void Progress::finish() {
+  const std::lock_guard<std::mutex> lock(mutex_);
   if (shown_) write_("\r\x1b[K");
   shown_ = false;
 }

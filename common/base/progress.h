@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <string>
 
 namespace automap {
@@ -24,7 +25,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // Cheap enough to call per item: prints at most 10 times a second. `note` ends the line.
+  // Cheap enough to call per item, from any thread: prints at most 10 times a second. `note` ends the line.
   void update(std::uint64_t done, const std::string& note = "");
   // Clears the terminal line. The destructor does it too.
   void finish();
@@ -32,6 +33,7 @@ class Progress {
  private:
   std::string line(std::uint64_t done, const std::string& note, double now) const;
 
+  std::mutex mutex_;  // of what follows
   std::string label_, unit_;
   std::uint64_t total_;
   Clock clock_;

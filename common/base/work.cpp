@@ -14,6 +14,16 @@ namespace {
 constexpr double kYear = 3e7;
 constexpr Effort kEfforts[] = {Effort::kQuick, Effort::kNormal, Effort::kThorough};
 
+// On their clock, which they have from here on where their time is finite.
+double end_of(WorkLimits* limits) {
+  if (!(limits->seconds < kYear)) {
+    limits->seconds = std::numeric_limits<double>::infinity();
+    return 0;
+  }
+  if (!limits->clock) limits->clock = steady_seconds;
+  return limits->clock() + limits->seconds;
+}
+
 }  // namespace
 
 const char* to_string(Effort effort) {
@@ -56,14 +66,7 @@ WorkLimits WorkLimits::until(std::function<bool()> cancelled) {
   return limits;
 }
 
-Work::Work(WorkLimits limits) : limits_(std::move(limits)) {
-  if (!(limits_.seconds < kYear)) {
-    limits_.seconds = std::numeric_limits<double>::infinity();
-    return;
-  }
-  if (!limits_.clock) limits_.clock = steady_seconds;
-  end_s_ = limits_.clock() + limits_.seconds;
-}
+Work::Work(WorkLimits limits) : limits_(std::move(limits)), end_s_(end_of(&limits_)) {}
 
 Work::Work(Work& whole, std::int64_t units) : whole_(&whole) {
   limits_.units = std::max<std::int64_t>(0, units);
@@ -87,6 +90,23 @@ std::int64_t Work::left() const {
   const std::int64_t own =
       limits_.units == WorkLimits::kNoEnd ? WorkLimits::kNoEnd : std::max<std::int64_t>(0, limits_.units - spent_);
   return whole_ == nullptr ? own : std::min(own, whole_->left());
+}
+
+Deadline::Deadline(WorkLimits limits) : limits_(std::move(limits)), end_s_(end_of(&limits_)) {}
+
+double Deadline::seconds_left() const {
+  return std::isfinite(limits_.seconds) ? end_s_ - limits_.clock() : limits_.seconds;
+}
+
+bool Deadline::passed() const {
+  return !(seconds_left() > 0) || (limits_.cancelled && limits_.cancelled());
+}
+
+WorkLimits Deadline::limits(std::int64_t units) const {
+  WorkLimits left = limits_;
+  left.units = units;
+  left.seconds = seconds_left();
+  return left;
 }
 
 }  // namespace automap

@@ -69,4 +69,19 @@ class Work {
   bool over_ = false, stopped_ = false;
 };
 
+// The time of limits, for works that run beside one another until it is over.
+class Deadline {
+ public:
+  explicit Deadline(WorkLimits limits);
+  bool passed() const;
+  // Of a work that may take so many units of what is left of it.
+  WorkLimits limits(std::int64_t units) const;
+
+ private:
+  double seconds_left() const;
+
+  WorkLimits limits_;
+  double end_s_ = 0;  // on the clock, where limits_.seconds is finite
+};
+
 }  // namespace automap

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/in_order.h"
 #include "common/base/numbers.h"
 #include "common/pipeline/schedule.h"
 
@@ -551,22 +553,33 @@ std::vector<std::vector<int>> device_share_candidates(const Problem& problem, in
 
 namespace {
 
-// The best of cuts balanced on these shares, with slacks spent on narrower cuts.
-void balance_shares(const Shares& shares, const std::vector<int>& device_cuts, Schedule schedule, int variant,
-                    Objective objective, Work* work, std::optional<Plan>& best, double& best_ms) {
+// Cuts balanced on these shares.
+struct BalancedShares {
+  std::vector<int> device_cuts;
+  int variant = 0;
+  BalanceBy by = BalanceBy::kCompute;
+  // The best of them; null: none is feasible and below best_ms as it was.
+  std::optional<Plan> best;
+  double best_ms = kInfinity;
+  Work spent;
+};
+
+// With slacks spent on narrower cuts.
+void balance(const Problem& problem, Schedule schedule, Objective objective, BalancedShares* on) {
+  const Shares shares(problem, on->device_cuts, schedule, on->by, on->variant);
   const double least = least_largest_cost(shares);
-  shares.pay(work);
+  shares.pay(&on->spent);
   if (!(least < kInfinity)) return;
   for (double slack : {0.0, 0.01, 0.03, 0.1, 0.3}) {
     std::optional<std::vector<int>> cuts = narrowest_cuts(shares, least * (1 + slack + 1e-12));
     AM_CHECK(cuts.has_value());
-    Plan plan{std::move(*cuts), device_cuts, schedule, variants_of(shares.stages(), variant)};
-    const double length = length_ms(shares.problem(), plan, objective);
-    shares.spend(judging_units(shares.problem(), shares.stages(), objective));
-    shares.pay(work);
-    if (length < best_ms && feasible(shares.problem(), plan)) {
-      best_ms = length;
-      best = std::move(plan);
+    Plan plan{std::move(*cuts), on->device_cuts, schedule, variants_of(shares.stages(), on->variant)};
+    const double length = length_ms(problem, plan, objective);
+    shares.spend(judging_units(problem, shares.stages(), objective));
+    shares.pay(&on->spent);
+    if (length < on->best_ms && feasible(problem, plan)) {
+      on->best_ms = length;
+      on->best = std::move(plan);
     }
     if (shares.stages() == 1) return;
   }
@@ -576,17 +589,30 @@ void balance_shares(const Shares& shares, const std::vector<int>& device_cuts, S
 
 std::optional<Plan> balanced_plan(const Problem& problem, int stages, Schedule schedule, Objective objective,
                                   Work* work) {
-  std::optional<Plan> best;
-  double best_ms = kInfinity;
+  std::deque<BalancedShares> all;
   for (const std::vector<int>& device_cuts : device_share_candidates(problem, stages)) {
     for (const int variant : useful_variants(problem, device_cuts)) {
       for (BalanceBy by : {BalanceBy::kCompute, BalanceBy::kParameters}) {
-        const Shares shares(problem, device_cuts, schedule, by, variant);
-        balance_shares(shares, device_cuts, schedule, variant, objective, work, best, best_ms);
+        BalancedShares& one = all.emplace_back();
+        one.device_cuts = device_cuts;
+        one.variant = variant;
+        one.by = by;
         if (stages == 1) break;
       }
     }
   }
+  std::optional<Plan> best;
+  double best_ms = kInfinity;
+  InOrder loop;
+  loop.begin = [&](std::size_t i) { all[i].best_ms = best_ms; };
+  loop.work = [&](std::size_t i, const Dropped&) { balance(problem, schedule, objective, &all[i]); };
+  loop.take = [&](std::size_t i) {
+    if (work != nullptr) work->spend(all[i].spent.spent());
+    if (!all[i].best || !(all[i].best_ms < best_ms)) return;
+    best_ms = all[i].best_ms;
+    best = std::move(all[i].best);
+  };
+  run_in_order(all.size(), loop);
   return best;
 }
 

@@ -1,8 +1,11 @@
 // Local search over cuts, device cuts and variants, judged by V or by the simulation.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
+#include <vector>
 
+#include "common/base/in_order.h"
 #include "common/base/numbers.h"
 #include "common/pipeline/baselines.h"
 #include "common/pipeline/random_problem.h"
@@ -307,16 +310,36 @@ std::optional<Plan> local_search_plan(const Problem& problem, const LocalSearchO
     if (plan && !feasible(problem, *plan)) plan.reset();
     if (plan && std::find(starts.begin(), starts.end(), *plan) == starts.end()) starts.push_back(std::move(*plan));
   };
+  struct Start {
+    std::vector<int> device_cuts;
+    int variant;
+    BalanceBy by;
+    double slack;
+    std::optional<Plan> plan = {};
+    std::int64_t spent = 0;
+  };
+  std::vector<Start> balanced;
   for (const std::vector<int>& device_cuts : device_share_candidates(problem, options.stages)) {
     for (const int variant : useful_variants(problem, device_cuts)) {
-      for (double slack : {0.0, 0.1}) {
-        if (work.over() && !starts.empty()) break;
-        add(balanced_on(problem, device_cuts, options.schedule, BalanceBy::kCompute, slack, &work, variant));
-      }
-      if (work.over() && !starts.empty()) break;
-      add(balanced_on(problem, device_cuts, options.schedule, BalanceBy::kParameters, 0, &work, variant));
+      balanced.push_back({device_cuts, variant, BalanceBy::kCompute, 0});
+      balanced.push_back({device_cuts, variant, BalanceBy::kCompute, 0.1});
+      balanced.push_back({device_cuts, variant, BalanceBy::kParameters, 0});
     }
   }
+  InOrder loop;
+  loop.wanted = [&](std::size_t) { return work.left() > 0 || starts.empty(); };
+  loop.over = [&] { return !starts.empty() && work.over(); };
+  loop.work = [&](std::size_t i, const Dropped&) {
+    Start& one = balanced[i];
+    Work own;
+    one.plan = balanced_on(problem, one.device_cuts, options.schedule, one.by, one.slack, &own, one.variant);
+    one.spent = own.spent();
+  };
+  loop.take = [&](std::size_t i) {
+    work.spend(balanced[i].spent);
+    add(std::move(balanced[i].plan));
+  };
+  run_in_order(balanced.size(), loop);
   add(uniform_plan(problem, options.stages, options.schedule, &work));
   if (starts.empty()) return std::nullopt;
 

@@ -14,8 +14,8 @@
 namespace automap::pipeline {
 namespace {
 
-std::unique_ptr<Problem> problem_at(const Profile& profile, const machine::Cluster& cluster, ProblemOptions options,
-                                    int width) {
+std::unique_ptr<Problem> problem_at(const CheckedProfile& profile, const machine::Cluster& cluster,
+                                    ProblemOptions options, int width) {
   options.width = width;
   for (const machine::ServerGroup& servers : cluster.servers) {
     if (servers.devices % width == 0) continue;
@@ -30,7 +30,8 @@ std::unique_ptr<Problem> problem_at(const Profile& profile, const machine::Clust
 
 }  // namespace
 
-MixedProblem::MixedProblem(const Profile& profile, const machine::Cluster& cluster, const ProblemOptions& options)
+MixedProblem::MixedProblem(const CheckedProfile& profile, const machine::Cluster& cluster,
+                           const ProblemOptions& options)
     : num_devices_(cluster.num_devices()) {
   std::optional<Error> refused;
   for (const int width : known_widths(profile)) {
@@ -44,8 +45,8 @@ MixedProblem::MixedProblem(const Profile& profile, const machine::Cluster& clust
   if (problems_.empty()) throw *refused;
 }
 
-MixedProblem::MixedProblem(const Profile& profile, const machine::Cluster& cluster, const ProblemOptions& options,
-                           const std::vector<int>& widths)
+MixedProblem::MixedProblem(const CheckedProfile& profile, const machine::Cluster& cluster,
+                           const ProblemOptions& options, const std::vector<int>& widths)
     : num_devices_(cluster.num_devices()) {
   AM_CHECK(!widths.empty());
   for (const int width : widths) {

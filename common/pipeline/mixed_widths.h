@@ -28,9 +28,9 @@ class MixedProblem {
   // Of every width of the profile. `profile` and `cluster` are those of single devices, options.width is not looked at.
   // Widths of which no group can compute the micro-batch, or that divide no server, are left out. Throws Error(kUsage)
   // as Problem does when none is left.
-  MixedProblem(const Profile& profile, const machine::Cluster& cluster, const ProblemOptions& options);
+  MixedProblem(const CheckedProfile& profile, const machine::Cluster& cluster, const ProblemOptions& options);
   // Of these widths, which the profile knows. Throws where one is impossible.
-  MixedProblem(const Profile& profile, const machine::Cluster& cluster, const ProblemOptions& options,
+  MixedProblem(const CheckedProfile& profile, const machine::Cluster& cluster, const ProblemOptions& options,
                const std::vector<int>& widths);
 
   std::vector<int> widths() const;  // ascending

@@ -195,12 +195,13 @@ struct SyncBucket {
 
 class Problem {
  public:
-  // Throws Error(kData/kConfig) through check_profile / check_cluster, Error(kUsage) on options out of range.
-  Problem(const Profile& profile, const Cluster& cluster, const ProblemOptions& options);
+  // Throws Error(kConfig) through check_cluster, Error(kUsage) on options out of range.
+  Problem(const CheckedProfile& profile, const Cluster& cluster, const ProblemOptions& options);
   // For bounds (any_width.h): variants that differ in their times, [variants] of as many types of devices and at the
   // same samples as the profile's own. These are never longer, and only say how much work there is at the least.
   using TimesOfVariants = std::vector<std::vector<DeviceTimes>>;
-  Problem(const Profile& profile, const Cluster& cluster, const ProblemOptions& options, const TimesOfVariants& times);
+  Problem(const CheckedProfile& profile, const Cluster& cluster, const ProblemOptions& options,
+          const TimesOfVariants& times);
 
   int num_instructions() const { return n_; }
   int num_devices() const { return num_devices_; }

@@ -741,19 +741,18 @@ class Problem::Builder {
   std::map<std::pair<bool, int>, StageColumns> stashes_;
 };
 
-Problem::Problem(const Profile& profile, const Cluster& cluster, const ProblemOptions& options)
-    : options_(options), n_(static_cast<int>(profile.size())), num_devices_(cluster.num_devices()) {
+Problem::Problem(const CheckedProfile& profile, const Cluster& cluster, const ProblemOptions& options)
+    : options_(options), n_(static_cast<int>(profile->size())), num_devices_(cluster.num_devices()) {
   build(profile, cluster, nullptr);
 }
 
-Problem::Problem(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
+Problem::Problem(const CheckedProfile& profile, const Cluster& cluster, const ProblemOptions& options,
                  const TimesOfVariants& times)
-    : options_(options), n_(static_cast<int>(profile.size())), num_devices_(cluster.num_devices()) {
+    : options_(options), n_(static_cast<int>(profile->size())), num_devices_(cluster.num_devices()) {
   build(profile, cluster, &times);
 }
 
 void Problem::build(const Profile& profile, const Cluster& cluster, const TimesOfVariants* times) {
-  check_profile(profile, profile.model.empty() ? "profile" : profile.model);
   check_cluster(cluster, cluster.name.empty() ? "cluster" : cluster.name);
   forward_fraction_ = profile.forward_fraction;
   Builder(*this, profile, cluster, times).build();

@@ -184,6 +184,22 @@ void check_profile(const Profile& profile, const std::string& source) {
   }
 }
 
+CheckedProfile::CheckedProfile(const Profile& profile)
+    : CheckedProfile(std::shared_ptr<const Profile>(std::shared_ptr<const Profile>(), &profile)) {}
+
+CheckedProfile::CheckedProfile(Profile&& profile)
+    : CheckedProfile(std::make_shared<const Profile>(std::move(profile))) {}
+
+CheckedProfile CheckedProfile::kept_by(const std::shared_ptr<const void>& owner) const {
+  CheckedProfile out = *this;
+  out.profile_ = std::shared_ptr<const Profile>(owner, profile_.get());
+  return out;
+}
+
+CheckedProfile::CheckedProfile(std::shared_ptr<const Profile> profile) : profile_(std::move(profile)) {
+  check_profile(*profile_, profile_->model.empty() ? "profile" : profile_->model);
+}
+
 Profile profile_at(const Profile& profile, std::int32_t width) {
   Profile out = profile;
   out.widths.clear();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -101,5 +102,22 @@ std::vector<int> known_widths(const Profile& profile);
 // instructions, columns of different length, a value that is negative or not finite, all compute zero,
 // φ outside (0, 1].
 void check_profile(const Profile& profile, const std::string& source);
+
+// A profile that has passed check_profile: whoever makes many problems of one has it checked once. What is made of a
+// reference does not keep it alive; a pointer is shared, and a temporary kept. Throws what check_profile throws.
+class CheckedProfile {
+ public:
+  CheckedProfile(const Profile& profile);  // NOLINT(google-explicit-constructor): any profile can be asked about
+  CheckedProfile(Profile&& profile);       // NOLINT(google-explicit-constructor)
+  explicit CheckedProfile(std::shared_ptr<const Profile> profile);
+  // The same, which lives as long as `owner` of it does.
+  CheckedProfile kept_by(const std::shared_ptr<const void>& owner) const;
+  operator const Profile&() const { return *profile_; }  // NOLINT(google-explicit-constructor)
+  const Profile& operator*() const { return *profile_; }
+  const Profile* operator->() const { return profile_.get(); }
+
+ private:
+  std::shared_ptr<const Profile> profile_;
+};
 
 }  // namespace automap::pipeline

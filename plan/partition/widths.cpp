@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/base/in_order.h"
 #include "common/base/numbers.h"
 #include "plan/partition/flow_units.h"
 #include "plan/partition/partition_cost.h"
@@ -153,27 +155,40 @@ std::vector<WidthPlan> plan_widths(const graph::Graph& graph, const std::vector<
   options.shards = widths.front();
   options.variables = variables;
   const sharding::ShardingModel whole = sharding::ShardingModel::build(graph, options);
-  for (const int width : widths) {
-    sharding::ShardingModel model = whole.another_axis(width);
+  if (graph.num_instructions() > 0) graph.users(0);  // built here, before several threads ask
+  struct Found {
+    std::optional<WidthPlan> plan;
+    std::string why_none;
+  };
+  std::vector<Found> found(widths.size());
+  InOrder loop;
+  loop.work = [&](std::size_t i, const Dropped&) {
+    sharding::ShardingModel model = whole.another_axis(widths[i]);
     try {
       PlanningRequest request = width_request(choices);
       const std::string not_kept = request.keep_shardings ? why_not_kept(model) : "";
       request.keep_shardings = request.keep_shardings && not_kept.empty();
       const Planned planned = make_plan(&model, devices.front(), servers_of(cluster, devices.front().name), request);
       if (planned.plan.partitioned == 0) {
-        if (why_none != nullptr) {
-          *why_none = planned.nothing_split.empty()
-                          ? "the shardings that are kept split no variable over " + std::to_string(width) + " devices"
-                          : planned.nothing_split;
-        }
-        continue;
+        found[i].why_none = planned.nothing_split.empty() ? "the shardings that are kept split no variable over " +
+                                                                std::to_string(widths[i]) + " devices"
+                                                          : planned.nothing_split;
+        return;
       }
-      out.push_back({planned.plan, width_parts(model, planned.decided, devices, cluster), not_kept});
+      found[i].plan = WidthPlan{planned.plan, width_parts(model, planned.decided, devices, cluster), not_kept};
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::kData && e.kind() != ErrorKind::kInfeasible) throw;
-      if (why_none != nullptr) *why_none = e.what();
+      found[i].why_none = e.what();
     }
-  }
+  };
+  loop.take = [&](std::size_t i) {
+    if (found[i].plan) {
+      out.push_back(*std::move(found[i].plan));
+    } else if (why_none != nullptr) {
+      *why_none = std::move(found[i].why_none);
+    }
+  };
+  run_in_order(widths.size(), loop);
   return out;
 }
 

@@ -1,8 +1,11 @@
 #include "plan/planners/even_search.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
+#include <vector>
 
+#include "common/base/in_order.h"
 #include "common/base/numbers.h"
 #include "common/pipeline/placed_plan.h"
 #include "common/pipeline/placed_work.h"
@@ -116,50 +119,60 @@ bool balance_parts(const Problem& problem, int stages, Plan* plan) {
   return fill(high, &plan->cuts);
 }
 
-std::optional<EvenChoice> best_even(const Question& question, int width, const EvenShape& shape) {
-  const StepRequest& step = question.step;
+namespace {
+
+// The best of one split; null: none is shorter than hopeless_ms.
+std::shared_ptr<EvenChoice> best_even_of(const Question& question, const StepSize& size, const EvenShape& shape,
+                                         double hopeless_ms) {
   const PlanRequest& request = question.request;
-  std::optional<EvenChoice> best;
-  for (StepSize size : step_sizes(step, question.profile(), question.options.replicas)) {
-    if (request.stopped()) break;
-    size.width = width;
-    std::unique_ptr<Problem> problem = possible_problem(question, size, question.options);
-    if (!problem) continue;
-    std::optional<EvenChoice> found;
-    const int most = std::min(request.max_stages, problem->num_devices());
-    const pipeline::ScheduleShape parts = *pipeline::shape_of(shape.schedule);
-    for (int groups = std::max(shape.least_groups, request.stages);
-         groups <= (request.stages > 0 ? request.stages : most); ++groups) {
-      if (problem->num_devices() % groups != 0) continue;
-      if (step.lone_replicas && groups != problem->num_devices()) continue;
-      if (!pipeline::micro_batches_fault(shape.schedule, groups, size.micro_batches).empty()) continue;
-      const DeviceGroup& first = problem->group(0, problem->num_devices() / groups);
-      if (!first.valid) continue;
-      for (const int chunks : shape.chunks) {
-        for (const int variant : problem->useful_variants(first)) {
-          if (parts.split_backward && !splits_backward(problem->variant(variant))) continue;
-          Plan plan;
-          plan.schedule = shape.schedule;
-          plan.chunks = chunks;
-          plan.placement = parts.placement;
-          plan.split_backward = parts.split_backward;
-          plan.variants.assign(at(groups), static_cast<std::uint8_t>(variant));
-          EvenSearch search(*problem, plan, request.effort.even_moves);
-          const double hopeless =
-              std::min(best ? best->simulated_step_ms : kInfinity, found ? found->simulated_step_ms : kInfinity);
-          const double ms = search.run(groups, hopeless);
-          if (!(ms < hopeless)) continue;
-          found.emplace();
-          found->plan = search.plan();
-          found->simulated_step_ms = ms;
-        }
+  std::unique_ptr<Problem> problem = possible_problem(question, size, question.options);
+  if (!problem) return nullptr;
+  std::shared_ptr<EvenChoice> found;
+  const int most = std::min(request.max_stages, problem->num_devices());
+  const pipeline::ScheduleShape parts = *pipeline::shape_of(shape.schedule);
+  for (int groups = std::max(shape.least_groups, request.stages);
+       groups <= (request.stages > 0 ? request.stages : most); ++groups) {
+    if (problem->num_devices() % groups != 0) continue;
+    if (question.step.lone_replicas && groups != problem->num_devices()) continue;
+    if (!pipeline::micro_batches_fault(shape.schedule, groups, size.micro_batches).empty()) continue;
+    const DeviceGroup& first = problem->group(0, problem->num_devices() / groups);
+    if (!first.valid) continue;
+    for (const int chunks : shape.chunks) {
+      for (const int variant : problem->useful_variants(first)) {
+        if (parts.split_backward && !splits_backward(problem->variant(variant))) continue;
+        Plan plan;
+        plan.schedule = shape.schedule;
+        plan.chunks = chunks;
+        plan.placement = parts.placement;
+        plan.split_backward = parts.split_backward;
+        plan.variants.assign(at(groups), static_cast<std::uint8_t>(variant));
+        EvenSearch search(*problem, plan, request.effort.even_moves);
+        const double ms = search.run(groups, hopeless_ms);
+        if (!(ms < hopeless_ms)) continue;
+        hopeless_ms = ms;
+        found = std::make_shared<EvenChoice>();
+        found->plan = search.plan();
+        found->simulated_step_ms = ms;
       }
     }
-    if (!found) continue;
-    found->problem = std::move(problem);
-    best = std::move(found);
   }
-  return best;
+  if (found) found->problem = std::move(problem);
+  return found;
+}
+
+}  // namespace
+
+std::optional<EvenChoice> best_even(const Question& question, int width, const EvenShape& shape) {
+  std::vector<StepSize> sizes = step_sizes(question.step, question.profile(), question.options.replicas);
+  for (StepSize& size : sizes) size.width = width;
+  using Best = std::shared_ptr<EvenChoice>;
+  const Best best = fold_in_order(sizes.size(), Best(), [&](std::size_t i, Best so_far) {
+    if (question.request.stopped()) return so_far;
+    Best found = best_even_of(question, sizes[i], shape, so_far ? so_far->simulated_step_ms : kInfinity);
+    return found ? found : so_far;
+  });
+  if (!best) return std::nullopt;
+  return std::move(*best);
 }
 
 }  // namespace automap::planners

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/base/in_order.h"
 #include "common/base/numbers.h"
 #include "common/base/work.h"
 #include "common/machine/chosen_devices.h"
@@ -349,13 +350,13 @@ double simple_bound_ms(const MixedProblem& problem, const Question& question, co
 }  // namespace
 
 std::optional<MixedChoice> best_mixed(const Question& question, const Candidate& found, const Bounds& bounds) {
-  const pipeline::Profile& profile = question.profile();
+  const pipeline::CheckedProfile profile = question.profile_of(1);
   const machine::Cluster& cluster = question.cluster;
   const pipeline::ProblemOptions& options = question.options;
   const PlanRequest& request = question.request;
   const bool adaptive = std::find(request.schedules.begin(), request.schedules.end(), pipeline::Schedule::kAdaptive) !=
                         request.schedules.end();
-  if (!adaptive || profile.widths.empty() || options.replicas != pipeline::Replicas::kWhole ||
+  if (!adaptive || profile->widths.empty() || options.replicas != pipeline::Replicas::kWhole ||
       cluster.num_devices() > pipeline::kMostDenseDevices) {
     return std::nullopt;
   }
@@ -399,65 +400,84 @@ namespace {
 
 constexpr double kRounding = 1e-9;
 
-// Devices and a split of the batch: (devices, samples) -> micro-batches.
-std::map<std::pair<std::vector<int>, double>, int> splits_bounded(const Candidate& found, const Bounds& bounds,
-                                                                  const machine::Cluster& cluster) {
-  std::map<std::pair<std::vector<int>, double>, int> splits;
+// A split of the batch on devices, whatever the width.
+struct SplitOn {
+  std::vector<int> devices;
+  double samples = 0;
+  int micro_batches = 0;
+};
+
+std::vector<SplitOn> splits_bounded(const Candidate& found, const Bounds& bounds, const machine::Cluster& cluster) {
+  std::map<std::pair<std::vector<int>, double>, int> micro_batches;
   const auto add = [&](const StepSize& size) {
-    splits[{devices_of(cluster, size), size.samples}] = size.micro_batches;
+    micro_batches[{devices_of(cluster, size), size.samples}] = size.micro_batches;
   };
   add(found.size);
   for (const StepSize& size : bounds.considered) add(size);
+  std::vector<SplitOn> splits;
+  for (const auto& [split, count] : micro_batches) splits.push_back({split.first, split.second, count});
   return splits;
 }
 
 }  // namespace
 
 pipeline::LowerBound any_width_bound(const Question& question, const Candidate& found, const Bounds& bounds) {
-  const pipeline::Profile& profile = question.profile();
+  const pipeline::CheckedProfile profile = question.profile_of(1);
   const machine::Cluster& cluster = question.cluster;
   const pipeline::ProblemOptions& options = question.options;
   const PlanRequest& request = question.request;
-  pipeline::LowerBound least;
-  if (!(bounds.value_ms > 0) || cluster.num_devices() > pipeline::kMostDenseDevices) return least;
+  if (!(bounds.value_ms > 0) || cluster.num_devices() > pipeline::kMostDenseDevices) return {};
   // Plans of one width have bounds of their own, those of one stage among them.
   const bool known = bounds.simulated_ms > 0;
-  least.ms = known ? std::min(bounds.value_ms, bounds.simulated_ms) : std::min(found.step_ms, found.simulated_step_ms);
-  least.method = "that of one width";
-  Work whole(request.time_limits());
-  for (const auto& [size, micro_batches] : splits_bounded(found, bounds, cluster)) {
-    const auto& [devices, samples] = size;
-    const machine::Cluster used = machine::on_devices(cluster, devices);
-    if (whole.stopped() || whole.over()) {
-      // What was not looked at may be shorter.
-      const double work_ms = pipeline::least_work_bound_ms(profile, cluster, options.replicas, found.size.batch());
-      if (work_ms < least.ms) {
-        least.ms = work_ms;
-        least.method = pipeline::kBalanceOfWork;
-      }
-      return least;
+  struct Least {
+    double ms;
+    const char* method;
+    bool all;  // whether every split was looked at
+    bool operator==(const Least& other) const { return ms == other.ms && all == other.all; }
+  };
+  const Least of_one_width{
+      known ? std::min(bounds.value_ms, bounds.simulated_ms) : std::min(found.step_ms, found.simulated_step_ms),
+      "that of one width", true};
+  const Deadline deadline(request.time_limits());
+  const std::vector<SplitOn> splits = splits_bounded(found, bounds, cluster);
+  const Least least = fold_in_order(splits.size(), of_one_width, [&](std::size_t i, Least so_far) {
+    if (!so_far.all || deadline.passed()) {
+      so_far.all = false;
+      return so_far;
     }
+    const machine::Cluster used = machine::on_devices(cluster, splits[i].devices);
     pipeline::ProblemOptions own = options;
-    own.micro_batch_samples = samples;
-    own.micro_batches = micro_batches;
+    own.micro_batch_samples = splits[i].samples;
+    own.micro_batches = splits[i].micro_batches;
     std::unique_ptr<pipeline::Problem> relaxed;
     try {
       relaxed = pipeline::any_width_problem(MixedProblem(profile, used, own), profile, used);
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::kUsage) throw;  // no width has times for so many samples: no plan has
-      continue;
+      return so_far;
     }
     const int first = std::max(known ? 2 : 1, request.stages);
     const int last = last_stages(request, *relaxed);
-    if (first > last) continue;
-    Work work(whole, std::min(kBoundUnits, request.effort.units));
+    if (first > last) return so_far;
+    Work work(deadline.limits(std::min(kBoundUnits, request.effort.units)));
     pipeline::LowerBound bound =
-        lower_bound_all_cuts(*relaxed, {pipeline::Schedule::kAdaptive}, first, last, least.ms, work);
-    if (!(bound.ms * (1 - kRounding) < least.ms)) continue;
-    least.ms = bound.ms * (1 - kRounding);
-    least.method = bound.exact() ? "every stage as the best of all widths" : bound.method;
+        lower_bound_all_cuts(*relaxed, {pipeline::Schedule::kAdaptive}, first, last, so_far.ms, work);
+    if (!(bound.ms * (1 - kRounding) < so_far.ms)) return so_far;
+    so_far.ms = bound.ms * (1 - kRounding);
+    so_far.method = bound.exact() ? "every stage as the best of all widths" : bound.method;
+    return so_far;
+  });
+  pipeline::LowerBound bound;
+  bound.ms = least.ms;
+  bound.method = least.method;
+  // What was not looked at may be shorter.
+  if (least.all) return bound;
+  const double work_ms = pipeline::least_work_bound_ms(profile, cluster, options.replicas, found.size.batch());
+  if (work_ms < bound.ms) {
+    bound.ms = work_ms;
+    bound.method = pipeline::kBalanceOfWork;
   }
-  return least;
+  return bound;
 }
 
 }  // namespace automap::planners

@@ -88,10 +88,11 @@ struct PlanRequest {
   PlanEffort effort = plan_effort(Effort::kNormal);
   // Stops earlier, and differently from run to run; infinity = none.
   double time_limit_s = std::numeric_limits<double>::infinity();
-  bool lower_bound = true;          // also compute lower_bound_ms
-  bool all_planners = false;        // with a single planner: run the others too and list them as alternatives
-  std::function<bool()> cancelled;  // polled; true acts as if the time were over
-  // Told how much of the work is done, now and then; units. May be empty.
+  bool lower_bound = true;    // also compute lower_bound_ms
+  bool all_planners = false;  // with a single planner: run the others too and list them as alternatives
+  // Polled, by several threads at once; true acts as if the time were over.
+  std::function<bool()> cancelled;
+  // Told how much of the work is done, now and then and by several threads at once; units. May be empty.
   std::function<void(std::int64_t done, std::int64_t total)> progress;
 
   bool stopped() const { return cancelled && cancelled(); }

@@ -13,12 +13,17 @@ BesidePlan any_beside() {
   return beside;
 }
 
-std::shared_ptr<const pipeline::Profile> Question::profile_of(int width) const {
-  if (width == 1) return {profile_, &profile_->whole};
+pipeline::CheckedProfile Question::profile_of(int width) const {
   const std::lock_guard<std::mutex> lock(profile_->mutex);
-  std::shared_ptr<const pipeline::Profile>& known = profile_->by_width[width];
-  if (known == nullptr) known = std::make_shared<const pipeline::Profile>(profile_at(profile_->whole, width));
-  return known;
+  auto known = profile_->by_width.find(width);
+  if (known == profile_->by_width.end()) {
+    const pipeline::Profile& whole = profile_->whole;
+    known = profile_->by_width
+                .emplace(width, width == 1 ? pipeline::CheckedProfile(whole)
+                                           : pipeline::CheckedProfile(profile_at(whole, width)))
+                .first;
+  }
+  return known->second.kept_by(profile_);
 }
 
 std::unique_ptr<pipeline::Problem> problem_of(const Question& question, const StepSize& size,
@@ -27,7 +32,7 @@ std::unique_ptr<pipeline::Problem> problem_of(const Question& question, const St
   options.micro_batch_samples = size.samples;
   options.group_size = size.group_size;
   options.width = size.width;
-  return std::make_unique<pipeline::Problem>(*question.profile_of(size.width), replicas_of(question.cluster, size),
+  return std::make_unique<pipeline::Problem>(question.profile_of(size.width), replicas_of(question.cluster, size),
                                              options);
 }
 

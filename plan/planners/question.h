@@ -46,8 +46,9 @@ struct Question {
   // Of single devices, with every width that is known. Copies of a question share it.
   const pipeline::Profile& profile() const { return profile_->whole; }
   void set_profile(pipeline::Profile profile) { profile_ = std::make_shared<Model>(std::move(profile)); }
-  // Of replicas of `width` devices, which the profile knows; made when it is first asked for, and shared likewise.
-  std::shared_ptr<const pipeline::Profile> profile_of(int width) const;
+  // Of replicas of `width` devices, which the profile knows; made and checked when it is first asked for, and shared
+  // likewise. Throws what check_profile throws.
+  pipeline::CheckedProfile profile_of(int width) const;
 
   machine::Cluster cluster;          // of single devices
   pipeline::ProblemOptions options;  // its micro-batches and width are not looked at: they are what is planned
@@ -62,7 +63,7 @@ struct Question {
     explicit Model(pipeline::Profile of) : whole(std::move(of)) {}
     const pipeline::Profile whole;
     std::mutex mutex;  // of what follows
-    std::map<int, std::shared_ptr<const pipeline::Profile>> by_width;
+    std::map<int, pipeline::CheckedProfile> by_width;
   };
   std::shared_ptr<Model> profile_ = std::make_shared<Model>(pipeline::Profile());
 };

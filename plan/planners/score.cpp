@@ -439,8 +439,8 @@ void check_widths(const std::vector<int>& widths, const std::vector<int>& device
 
 }  // namespace
 
-ScoredPlan score_plan(const Profile& profile, const Cluster& cluster, const ProblemOptions& options, Plan plan,
-                      const std::string& source) {
+ScoredPlan score_plan(const pipeline::CheckedProfile& profile, const Cluster& cluster, const ProblemOptions& options,
+                      Plan plan, const std::string& source) {
   ScoredPlan scored;
   scored.problem = std::make_unique<Problem>(profile, cluster, options);
   scored.plan = std::move(plan);
@@ -451,7 +451,7 @@ ScoredPlan score_plan(const Profile& profile, const Cluster& cluster, const Prob
   return scored;
 }
 
-ScoredPlan score_mixed(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
+ScoredPlan score_mixed(const pipeline::CheckedProfile& profile, const Cluster& cluster, const ProblemOptions& options,
                        pipeline::MixedPlan plan, const std::string& source) {
   for (std::size_t s = 0; s < plan.widths.size(); ++s) {
     check_width(profile, cluster, plan.widths[s], source + ": stage " + std::to_string(s + 1), ErrorKind::kData);
@@ -626,9 +626,9 @@ ScoredPlan score_sizes(Layout layout, const Question& question) {
 
 // Where a layout stands.
 struct LayoutGround {
-  std::string source;                      // of errors
-  std::shared_ptr<const Profile> profile;  // of its replicas
-  Cluster replicas;                        // those that it uses
+  std::string source;                // of errors
+  pipeline::CheckedProfile profile;  // of its replicas
+  Cluster replicas;                  // those that it uses
 };
 
 // Settles how many replicas there are, too.
@@ -739,7 +739,7 @@ ScoredPlan score_layout(const Layout& given, const Question& question) {
     refuse_layout("--layout: interleaved 1F1B without the samples of a micro-batch", "name micro-batch-size");
   }
   const ProblemOptions options = options_of(layout, question);
-  return score_plan(*ground.profile, ground.replicas, options, plan_of(layout, question.profile()), ground.source);
+  return score_plan(ground.profile, ground.replicas, options, plan_of(layout, question.profile()), ground.source);
 }
 
 }  // namespace automap::planners

@@ -76,11 +76,11 @@ struct ScoredPlan {
 // `plan` on a problem of these options; K is chosen where the plan is adaptive and says none. Throws Error(kData)
 // naming `source` when the cuts are none of this model and cluster, K exceeds the micro-batches, or the devices of a
 // stage do not divide its samples.
-ScoredPlan score_plan(const pipeline::Profile& profile, const machine::Cluster& cluster,
+ScoredPlan score_plan(const pipeline::CheckedProfile& profile, const machine::Cluster& cluster,
                       const pipeline::ProblemOptions& options, pipeline::Plan plan, const std::string& source);
 
 // The same of stages of any widths, which the profile has to know; `profile` and `cluster` are those of single devices.
-ScoredPlan score_mixed(const pipeline::Profile& profile, const machine::Cluster& cluster,
+ScoredPlan score_mixed(const pipeline::CheckedProfile& profile, const machine::Cluster& cluster,
                        const pipeline::ProblemOptions& options, pipeline::MixedPlan plan, const std::string& source);
 
 // A plan file's plan. What the step request and the overrides name goes before what the file says, and is told in

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "common/base/error.h"
+#include "common/base/in_order.h"
 #include "common/base/numbers.h"
 #include "common/machine/chosen_devices.h"
 #include "common/pipeline/cost.h"
@@ -16,7 +17,6 @@ namespace automap::planners {
 using machine::Cluster;
 using pipeline::Problem;
 using pipeline::ProblemOptions;
-using pipeline::Profile;
 using pipeline::Replicas;
 
 namespace {
@@ -45,8 +45,7 @@ int most_stages(const Problem& problem, const PlanRequest& request) {
 }  // namespace
 
 WidthPlanner::WidthPlanner(const Question& question, int width, double hopeless_ms, Time start)
-    : shared_profile_(question.profile_of(width)),
-      profile_(*shared_profile_),
+    : profile_(question.profile_of(width)),
       whole_(question.cluster),
       cluster_(machine::replicas_of(question.cluster, width)),
       options_(at_width(question.options, width)),
@@ -210,38 +209,48 @@ void WidthPlanner::tighten(StepPlan& plan, int* closer) const {
     return;
   }
   PlanResult& result = plan.result;
-  double simulated = plan.simulated_bound_ms;
-  ProblemOptions of_path = options_;
-  of_path.behind_backward = false;
-  for (const StepSize& size : considered_) {
-    if (size.devices > 0 && request_.stages > size.devices) continue;
-    if (work_bound_ms(size) >= std::max(result.lower_bound_ms, simulated)) continue;
-    // What stands on the path to the last backward is neither above V nor, of several stages, above a simulation
-    // (cost.h).
-    const double value = size == plan.size ? 0 : result.lower_bound_ms;
-    const std::unique_ptr<Problem> path = possible_problem(profile_, size, of_path);
-    if (!path) continue;
-    const SimpleBound simple = simple_bound(*path, size);
-    if (simple.ms >= std::max(value, simulated)) continue;
-    const std::unique_ptr<Problem> problem = problem_of(size);
-    const OneStage one = one_stage(*problem, size);
-    simulated = std::min(simulated, one.simulated_ms);
-    const bool value_open = value > 0 && simple_bound(*problem, size).ms < value;
-    // Where one stage has a lower V, that of several does not settle it.
-    const bool by_path = value_open && one.value_ms >= value;
-    const double most_ms = by_path ? std::max(value, simulated) : simulated;
-    const double several_ms = simple.several_ms < most_ms ? bound_of(*path, size, most_ms, closer, 2).ms : most_ms;
-    simulated = std::min(simulated, several_ms);
-    if (!value_open || (by_path && several_ms >= value)) continue;
-    const pipeline::LowerBound bound = bound_of(*problem, size, value, closer);
-    if (bound.ms < result.lower_bound_ms) {
-      result.lower_bound_ms = bound.ms;
-      result.lower_bound_method = bound.method;
-    }
-  }
-  plan.simulated_bound_ms = simulated;
+  const Bounded before{result.lower_bound_ms, result.lower_bound_method, plan.simulated_bound_ms, *closer};
+  const Bounded bounded = fold_in_order(considered_.size(), before, [&](std::size_t i, const Bounded& so_far) {
+    return with_bound_of(considered_[i], considered_[i] == plan.size, so_far);
+  });
+  result.lower_bound_ms = bounded.value_ms;
+  result.lower_bound_method = bounded.method;
+  plan.simulated_bound_ms = bounded.simulated_ms;
+  *closer = bounded.closer;
   result.set_gap();
   if (result.gap > kProvenGap) result.proven_ms = 0;
+}
+
+WidthPlanner::Bounded WidthPlanner::with_bound_of(const StepSize& size, bool own, Bounded so_far) const {
+  if (size.devices > 0 && request_.stages > size.devices) return so_far;
+  if (work_bound_ms(size) >= std::max(so_far.value_ms, so_far.simulated_ms)) return so_far;
+  // What stands on the path to the last backward is neither above V nor, of several stages, above a simulation
+  // (cost.h).
+  const double value = own ? 0 : so_far.value_ms;
+  ProblemOptions of_path = options_;
+  of_path.behind_backward = false;
+  const std::unique_ptr<Problem> path = possible_problem(size, of_path);
+  if (!path) return so_far;
+  const SimpleBound simple = simple_bound(*path, size);
+  if (simple.ms >= std::max(value, so_far.simulated_ms)) return so_far;
+  const std::unique_ptr<Problem> problem = problem_of(size);
+  const OneStage one = one_stage(*problem, size);
+  double& simulated = so_far.simulated_ms;
+  simulated = std::min(simulated, one.simulated_ms);
+  const bool value_open = value > 0 && simple_bound(*problem, size).ms < value;
+  // Where one stage has a lower V, that of several does not settle it.
+  const bool by_path = value_open && one.value_ms >= value;
+  const double most_ms = by_path ? std::max(value, simulated) : simulated;
+  const double several_ms =
+      simple.several_ms < most_ms ? bound_of(*path, size, most_ms, &so_far.closer, 2).ms : most_ms;
+  simulated = std::min(simulated, several_ms);
+  if (!value_open || (by_path && several_ms >= value)) return so_far;
+  const pipeline::LowerBound bound = bound_of(*problem, size, value, &so_far.closer);
+  if (bound.ms < so_far.value_ms) {
+    so_far.value_ms = bound.ms;
+    so_far.method = bound.method;
+  }
+  return so_far;
 }
 
 void WidthPlanner::tighten_simply(StepPlan& plan, bool own) const {
@@ -255,7 +264,7 @@ void WidthPlanner::tighten_simply(StepPlan& plan, bool own) const {
         std::find_if(simple_bounds_.begin(), simple_bounds_.end(), [&](const auto& of) { return of.first == size; });
     if (known != simple_bounds_.end()) {
       bound_ms = known->second;
-    } else if (const auto problem = possible_problem(profile_, size)) {
+    } else if (const auto problem = possible_problem(size)) {
       bound_ms = simple_bound(*problem, size).ms;
     }
     if (bound_ms >= result.lower_bound_ms) continue;
@@ -548,28 +557,26 @@ void WidthPlanner::collect_alternatives(PlanResult& result) const {
   }
 }
 
-std::unique_ptr<Problem> WidthPlanner::possible_problem(const Profile& profile, const StepSize& size) const {
-  return possible_problem(profile, size, options_);
+std::unique_ptr<Problem> WidthPlanner::possible_problem(const StepSize& size) const {
+  return possible_problem(size, options_);
 }
 
-std::unique_ptr<Problem> WidthPlanner::possible_problem(const Profile& profile, const StepSize& size,
-                                                        const ProblemOptions& options) const {
+std::unique_ptr<Problem> WidthPlanner::possible_problem(const StepSize& size, const ProblemOptions& options) const {
   try {
-    return make_problem(profile, size, options);
+    return make_problem(size, options);
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::kUsage) throw;
     return nullptr;
   }
 }
 
-std::unique_ptr<Problem> WidthPlanner::make_problem(const Profile& profile, const StepSize& size,
-                                                    ProblemOptions options) const {
+std::unique_ptr<Problem> WidthPlanner::make_problem(const StepSize& size, ProblemOptions options) const {
   options.micro_batches = size.micro_batches;
   options.micro_batch_samples = size.samples;
   options.group_size = size.group_size;
-  if (!size.on.empty()) return std::make_unique<Problem>(profile, replicas_of(whole_, size), options);
+  if (!size.on.empty()) return std::make_unique<Problem>(profile_, replicas_of(whole_, size), options);
   return std::make_unique<Problem>(
-      profile, size.devices > 0 ? machine::first_devices(cluster_, size.devices) : cluster_, options);
+      profile_, size.devices > 0 ? machine::first_devices(cluster_, size.devices) : cluster_, options);
 }
 
 PlanResult WidthPlanner::planned(const Problem& problem, const PlanRequest& request) const {
@@ -619,27 +626,43 @@ void WidthPlanner::look(const std::vector<StepSize>& sizes, std::size_t among) {
     StepSize size;
     std::unique_ptr<Problem> problem;
   };
-  std::vector<Split> splits;
-  for (const StepSize& size : sizes) {
-    if (size.devices > 0 && request_.stages > size.devices) continue;
-    if (!splits.empty() && out_of_time()) break;
-    std::unique_ptr<Problem> problem = possible_problem(profile_, size);
-    if (!problem) continue;
+  std::vector<Split> all(sizes.size()), splits;
+  InOrder bounding;
+  bounding.over = [&] { return !splits.empty() && out_of_time(); };
+  bounding.work = [&](std::size_t i, const Dropped&) {
+    const StepSize& size = sizes[i];
+    if (size.devices > 0 && request_.stages > size.devices) return;
+    std::unique_ptr<Problem> problem = possible_problem(size);
+    if (!problem) return;
     const double bound_ms = simple_bound(*problem, size).ms;
-    simple_bounds_.emplace_back(size, bound_ms);
-    splits.push_back({bound_ms, size, std::move(problem)});
-  }
+    all[i] = {bound_ms, size, std::move(problem)};
+  };
+  bounding.take = [&](std::size_t i) {
+    if (!all[i].problem) return;
+    simple_bounds_.emplace_back(sizes[i], all[i].bound_ms);
+    splits.push_back(std::move(all[i]));
+  };
+  run_in_order(sizes.size(), bounding);
   std::stable_sort(splits.begin(), splits.end(),
                    [](const Split& a, const Split& b) { return a.bound_ms < b.bound_ms; });
   double best_ms = std::min(hopeless_ms_, best_look_ms());
-  for (Split& split : splits) {
-    // Without a plan, one that cannot be is asked, too: it says why.
-    if (best_ms < kInfinity && (split.bound_ms >= best_ms || out_of_time())) break;
-    PlanResult result = planned(*split.problem, request_for(split.size, in_time(request)));
-    Look one{split.size, std::move(split.problem), std::move(result)};
+  std::vector<PlanResult> results(splits.size());
+  // Without a plan, one that cannot be is asked, too: it says why.
+  InOrder looking;
+  if (request_.planner == PlannerKind::kOnline) looking.most_threads = 1;  // all of them learn in one file
+  looking.wanted = [&](std::size_t i) { return best_ms == kInfinity || splits[i].bound_ms < best_ms; };
+  looking.over = [&] { return best_ms < kInfinity && out_of_time(); };
+  looking.work = [&](std::size_t i, const Dropped& dropped) {
+    PlanRequest own = request_for(splits[i].size, in_time(request));
+    own.cancelled = [&] { return dropped() || request_.stopped(); };
+    results[i] = planned(*splits[i].problem, own);
+  };
+  looking.take = [&](std::size_t i) {
+    Look one{splits[i].size, std::move(splits[i].problem), std::move(results[i])};
     best_ms = std::min(best_ms, one.result.length_ms());
     looks_.push_back(std::move(one));
-  }
+  };
+  run_in_order(splits.size(), looking);
 }
 
 WidthPlanner::SimpleBound WidthPlanner::simple_bound(const Problem& problem, const StepSize& size) const {

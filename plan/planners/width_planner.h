@@ -68,6 +68,18 @@ class WidthPlanner {
   bool best_has_the_most_micro_batches() const;
   // The quick planners answer at once, with the bound that a moment gives.
   bool simulated_bound_wanted() const;
+  // What no plan of the splits so far is below, and how many bounds may still get more work.
+  struct Bounded {
+    double value_ms;
+    std::string method;  // of value_ms
+    double simulated_ms;
+    int closer;
+    bool operator==(const Bounded& other) const {
+      return value_ms == other.value_ms && simulated_ms == other.simulated_ms && closer == other.closer;
+    }
+  };
+  // With those of one more split. `own`: of the plan, whose V has a bound already.
+  Bounded with_bound_of(const StepSize& size, bool own, Bounded so_far) const;
   // `own`: the plan has a bound of its own split, which stays.
   void tighten_simply(StepPlan& plan, bool own) const;
 
@@ -126,17 +138,14 @@ class WidthPlanner {
     PlanResult result;
   };
 
-  std::unique_ptr<pipeline::Problem> problem_of(const StepSize& size) const {
-    return make_problem(profile_, size, options_);
-  }
+  std::unique_ptr<pipeline::Problem> problem_of(const StepSize& size) const { return make_problem(size, options_); }
 
   // Null where the profile's times do not reach so many samples.
-  std::unique_ptr<pipeline::Problem> possible_problem(const pipeline::Profile& profile, const StepSize& size) const;
-  std::unique_ptr<pipeline::Problem> possible_problem(const pipeline::Profile& profile, const StepSize& size,
+  std::unique_ptr<pipeline::Problem> possible_problem(const StepSize& size) const;
+  std::unique_ptr<pipeline::Problem> possible_problem(const StepSize& size,
                                                       const pipeline::ProblemOptions& options) const;
 
-  std::unique_ptr<pipeline::Problem> make_problem(const pipeline::Profile& profile, const StepSize& size,
-                                                  pipeline::ProblemOptions options) const;
+  std::unique_ptr<pipeline::Problem> make_problem(const StepSize& size, pipeline::ProblemOptions options) const;
 
   // Its times as counted from the start of all planning.
   PlanResult planned(const pipeline::Problem& problem, const PlanRequest& request) const;
@@ -173,8 +182,7 @@ class WidthPlanner {
 
   [[noreturn]] void refuse_all(const std::vector<StepSize>& sizes) const;
 
-  const std::shared_ptr<const pipeline::Profile> shared_profile_;
-  const pipeline::Profile& profile_;
+  const pipeline::CheckedProfile profile_;
   const machine::Cluster& whole_;   // of single devices
   const machine::Cluster cluster_;  // of replicas
   const pipeline::ProblemOptions options_;

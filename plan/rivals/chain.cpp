@@ -1,8 +1,10 @@
 #include "plan/rivals/chain.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
+#include "common/base/in_order.h"
 #include "common/base/numbers.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/exact.h"
@@ -169,11 +171,15 @@ std::optional<ChainPlan> best_chain(const Problem& problem, const std::vector<in
 
 namespace {
 
-bool hopeless(const Problem& problem, int max_stages, double below_ms) {
-  if (below_ms == kInfinity) return false;
+// A split whose bound this is has no plan worth having where others take below_ms.
+bool hopeless(double bound_ms, double below_ms) {
+  return bound_ms > planners::kAboveSimulation * below_ms;
+}
+
+double least_bound_ms(const Problem& problem, int max_stages) {
   const int most = std::min({max_stages, problem.num_devices(), problem.num_instructions()});
   const std::vector<double> bounds = pipeline::simple_lower_bounds_ms(problem, pipeline::Schedule::kAdaptive, most);
-  return *std::min_element(bounds.begin(), bounds.end()) > planners::kAboveSimulation * below_ms;
+  return *std::min_element(bounds.begin(), bounds.end());
 }
 
 // The plan's simulated step, with as much in flight as our plans may have where that is feasible and shorter.
@@ -204,25 +210,56 @@ std::vector<planners::StepSize> splits_of(const planners::Question& question) {
 }
 
 RivalPlan best_over_splits(const planners::Question& question, const std::vector<Planner>& planners, double below_ms) {
+  const std::vector<planners::StepSize> sizes = splits_of(question);
+  struct Split {
+    double best_ms = kInfinity;  // what others take that were known when it was begun
+    std::unique_ptr<Problem> problem;
+    double bound_ms = kInfinity;
+    std::vector<std::pair<std::optional<ChainPlan>, double>> found;  // by planner, with its simulated step
+    std::exception_ptr failure;
+  };
+  std::vector<Split> splits(sizes.size());
   RivalPlan best;
-  for (const planners::StepSize& size : splits_of(question)) {
-    std::unique_ptr<Problem> problem = planners::possible_problem(question, size, question.options);
-    if (!problem) continue;
-    if (hopeless(*problem, question.request.max_stages, std::min(below_ms, best.simulated_step_ms))) continue;
+  InOrder loop;
+  loop.begin = [&](std::size_t i) { splits[i].best_ms = best.simulated_step_ms; };
+  loop.work = [&](std::size_t i, const Dropped&) {
+    Split& split = splits[i];
+    split.problem = planners::possible_problem(question, sizes[i], question.options);
+    if (!split.problem) return;
+    split.bound_ms = least_bound_ms(*split.problem, question.request.max_stages);
+    bool any = false;
+    const bool left = !hopeless(split.bound_ms, std::min(below_ms, split.best_ms));
+    try {
+      for (std::size_t k = 0; left && k < planners.size(); ++k) {
+        std::optional<ChainPlan> found = planners[k](*split.problem);
+        const double simulated_ms = found ? settle_schedule(*split.problem, found->plan) : kInfinity;
+        any = any || simulated_ms < split.best_ms;
+        split.found.emplace_back(std::move(found), simulated_ms);
+      }
+    } catch (...) {
+      split.failure = std::current_exception();
+    }
+    if (any) return;
+    split.problem.reset();  // it waits for others, and is large
+    split.found.clear();
+  };
+  loop.take = [&](std::size_t i) {
+    Split split = std::move(splits[i]);
+    if (hopeless(split.bound_ms, std::min(below_ms, best.simulated_step_ms))) return;
+    if (split.failure) std::rethrow_exception(split.failure);
     bool shorter = false;
-    for (std::size_t i = 0; i < planners.size(); ++i) {
-      std::optional<ChainPlan> found = planners[i](*problem);
-      if (!found) continue;
-      const double simulated_ms = settle_schedule(*problem, found->plan);
+    for (std::size_t k = 0; k < split.found.size(); ++k) {
+      auto& [found, simulated_ms] = split.found[k];
       if (!(simulated_ms < best.simulated_step_ms)) continue;
       shorter = true;
       best.simulated_step_ms = simulated_ms;
       best.objective_ms = found->objective_ms;
       best.plan = std::move(found->plan);
-      best.planner = i;
+      best.planner = k;
     }
-    if (shorter) best.problem = std::move(problem);
-  }
+    if (shorter) best.problem = std::move(split.problem);
+  };
+  run_in_order(sizes.size(), loop);
   return best;
 }
 

@@ -5,6 +5,7 @@
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/in_order.h"
 #include "common/base/join.h"
 #include "common/base/log.h"
 #include "common/base/options.h"
@@ -212,6 +213,7 @@ int profile_main(int argc, char** argv) {
                     "say what each forward instruction of a model costs: compute, activations, weights, stash");
   declare_options(table, options);
   if (!table.parse(argc, argv)) return 0;
+  set_loop_threads(0);
   if (options.output == "-" && options.json) {
     throw Error(ErrorKind::kUsage, "--json and -o - both want standard output", "give one of them a file");
   }

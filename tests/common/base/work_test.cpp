@@ -115,6 +115,34 @@ TEST(Work, WhatStopsTheWholeStopsItsParts) {
   EXPECT_FALSE(other.stopped());
 }
 
+TEST(Deadline, IsTheTimeThatIsLeftForEveryPart) {
+  double now = 100;
+  bool stop = false;
+  WorkLimits limits = WorkLimits::of_seconds(8);
+  limits.clock = [&] { return now; };
+  limits.cancelled = [&] { return stop; };
+  const Deadline deadline(limits);
+  EXPECT_FALSE(deadline.passed());
+  now = 105;
+  Work part(deadline.limits(50));
+  EXPECT_FALSE(part.over());
+  now = 107.5;
+  EXPECT_FALSE(deadline.passed());
+  EXPECT_FALSE(part.over());
+  now = 108.5;
+  EXPECT_TRUE(deadline.passed());
+  EXPECT_TRUE(part.over());
+  EXPECT_TRUE(part.stopped());
+  Work of_units(Deadline(WorkLimits()).limits(10));
+  of_units.spend(10);
+  EXPECT_TRUE(of_units.over());
+  EXPECT_FALSE(of_units.stopped());
+  EXPECT_FALSE(Deadline(WorkLimits()).passed());
+  now = 101;
+  stop = true;
+  EXPECT_TRUE(deadline.passed());
+}
+
 TEST(Effort, HasNames) {
   for (const std::string& name : effort_names()) {
     ASSERT_TRUE(parse_effort(name)) << name;

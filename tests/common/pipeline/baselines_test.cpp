@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <tuple>
+#include <utility>
 
+#include "common/base/in_order.h"
 #include "common/base/numbers.h"
 #include "common/pipeline/random_problem.h"
 #include "common/pipeline/schedule.h"
@@ -74,6 +77,40 @@ TEST(Baselines, EveryPlanIsFeasibleAndComesBackTheSame) {
   }
   EXPECT_GT(found, 225);
   EXPECT_GT(none, 15);
+}
+
+TEST(Baselines, AreTheSameOnAnyNumberOfThreads) {
+  int cut_short = 0;
+  for (std::uint64_t seed = 0; seed < 25; ++seed) {
+    SCOPED_TRACE(seed);
+    const RandomProblem made = random_problem(seed, every_kind());
+    const Problem problem = made.problem();
+    for (const int stages : {2, 3}) {
+      if (stages > problem.num_devices()) continue;
+      // From work that is over before the first start is found to work without end.
+      for (const std::int64_t units : {std::int64_t{1}, std::int64_t{20'000}, WorkLimits::kNoEnd}) {
+        const auto run = [&](int threads) {
+          set_loop_threads(threads);
+          Work work(WorkLimits::of_units(units));
+          const std::optional<Plan> balanced =
+              balanced_plan(problem, stages, Schedule::k1f1b, Objective::kSimulated, &work);
+          const std::int64_t balancing = work.spent();
+          Work of_search(WorkLimits::of_units(units));
+          LocalSearchOptions search;
+          search.stages = stages;
+          search.max_evaluations = 200;
+          search.work = &of_search;
+          std::optional<Plan> searched = local_search_plan(problem, search);
+          if (units == 20'000 && of_search.over()) ++cut_short;
+          return std::make_tuple(balanced, balancing, std::move(searched), of_search.spent());
+        };
+        const auto one = run(1);
+        EXPECT_EQ(run(4), one) << units;
+        set_loop_threads(1);
+      }
+    }
+  }
+  EXPECT_GT(cut_short, 5);
 }
 
 TEST(Baselines, ImpossibleStageCountsGiveNoPlan) {

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
 
 #include "common/base/error.h"
 
@@ -19,6 +20,30 @@ Profile profile_of_ones(std::size_t n) {
   profile.c_ms.assign(n, 1);
   profile.a_bytes = profile.w_bytes = profile.stash_bytes = profile.c_ms;
   return profile;
+}
+
+TEST(CheckedProfiles, AreCheckedOnceAndKeepWhatTheyOwn) {
+  Profile wrong = profile_of_ones(4);
+  wrong.w_bytes[2] = -1;
+  EXPECT_THROW(CheckedProfile{wrong}, Error);
+  EXPECT_THROW(CheckedProfile{Profile(wrong)}, Error);
+  const Profile right = profile_of_ones(4);
+  const CheckedProfile named(right);
+  EXPECT_EQ(&*named, &right);
+  CheckedProfile kept(profile_of_ones(5));
+  const CheckedProfile copy = kept;
+  kept = CheckedProfile(profile_of_ones(6));
+  EXPECT_EQ(copy->size(), 5);
+  EXPECT_EQ(kept->size(), 6);
+  auto owner = std::make_shared<const Profile>(profile_of_ones(7));
+  const std::weak_ptr<const Profile> lives = owner;
+  {
+    const CheckedProfile of_owner = CheckedProfile(*owner).kept_by(owner);
+    owner.reset();
+    EXPECT_FALSE(lives.expired());
+    EXPECT_EQ(of_owner->size(), 7);
+  }
+  EXPECT_TRUE(lives.expired());
 }
 
 TEST(CheckProfile, NamesTheFirstWrongValueWhereverItStands) {

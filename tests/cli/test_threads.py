@@ -1,0 +1,52 @@
+"""--threads: the same answer on any number of threads, to the bit, but for how long it took."""
+
+import json
+import unittest
+
+from programs import FIXTURES, ProgramTest, environment, run
+
+# Widths to be looked at, and splits to be dropped; what one framework can run; several widths of fast machines.
+SMALL = ("gpt2.hlo.gz", "--cluster", "config-a", "--effort", "quick")
+LARGER = [
+    ("t5_6_6.hlo.gz", "--cluster", "config-b", "--effort", "quick", "--for", "megatron"),
+    ("vgg19.hlo.gz", "--cluster", "h100-2x8", "--effort", "quick"),
+]
+TIMES = ("planning_ms", "found_ms", "proven_ms")
+
+
+def without_times(value):
+    if isinstance(value, dict):
+        return {key: without_times(one) for key, one in value.items() if key not in TIMES}
+    return [without_times(one) for one in value] if isinstance(value, list) else value
+
+
+class Threads(ProgramTest):
+    def answer(self, question, *arguments, **options):
+        model, *rest = question
+        result = run("automap-infer", FIXTURES / model, *rest, *arguments, "--json", **options)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return without_times(json.loads(result.stdout))
+
+    def check(self, question):
+        one = self.answer(question, "--threads", "1")
+        for threads in (2, 7):
+            self.assertEqual(self.answer(question, "--threads", str(threads)), one)
+
+    def test_the_answer_does_not_depend_on_them(self):
+        self.check(SMALL)
+        self.assertEqual(self.answer(SMALL, env=environment(OMP_NUM_THREADS="3")), self.answer(SMALL, env=environment(OMP_NUM_THREADS="1")))
+
+    def test_larger_questions(self):
+        for question in LARGER:
+            with self.subTest(question=question):
+                self.check(question)
+
+    def test_numbers_that_no_machine_has_are_refused(self):
+        for threads in ("-1", "4097", "two", "1.5"):
+            result = run("automap-infer", FIXTURES / "gpt2.hlo.gz", "--cluster", "config-a", "--threads", threads)
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn("--threads", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
