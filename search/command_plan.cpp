@@ -42,7 +42,7 @@ void note_provenance(const OptionTable& table, const LoadedModel& loaded, const 
                                     "batch",  "micro-batch", "micro-batches", "keep-shardings"};
   if (!data) asked.insert(asked.end(), {"mesh", "zero", "reshard", "sequence-parallel", "sums"});
   *provenance = table.provenance(asked);
-  note_model(*loaded.module, cluster, device, provenance);
+  note_model(loaded.form, loaded.module->sha256, cluster, device, provenance);
 }
 
 // A partition that fits is looked for so many times, each with less of the memory that the search counts.

@@ -22,10 +22,9 @@
 namespace automap::search {
 namespace {
 
-hlo::HloModule whole_model(const ModelOptions& options) {
+profile::ReadModule whole_model(const ModelOptions& options) {
   return profile::load_whole_model(options.path, "automap-search needs the model itself, as HLO", options.as_is,
-                                   options.step)
-      .module;
+                                   options.step);
 }
 
 // What a plan is judged on when nobody says: the paper's servers of 8 V100.
@@ -244,7 +243,9 @@ LoadedModel load_sharding_model(const ModelOptions& options, int shards) {
     out.variables = std::make_unique<std::vector<graph::VariableRequest>>(graph::load_variable_list(options.variables));
     model.variables = out.variables.get();
   }
-  out.module = std::make_unique<hlo::HloModule>(whole_model(options));
+  profile::ReadModule read = whole_model(options);
+  out.form = std::move(read.form);
+  out.module = std::make_unique<hlo::HloModule>(std::move(read.module));
   out.name = profile::model_name(out.source, std::string(out.module->graph.name()));
   out.model = std::make_unique<sharding::ShardingModel>(sharding::ShardingModel::build(out.module->graph, model));
   return out;
@@ -256,7 +257,9 @@ LoadedStep load_training_step(const ModelOptions& options) {
   std::vector<graph::VariableRequest> variables;
   // Before the model, which may be large.
   if (!options.variables.empty()) variables = graph::load_variable_list(options.variables);
-  out.module = std::make_unique<hlo::HloModule>(whole_model(options));
+  profile::ReadModule read = whole_model(options);
+  out.form = std::move(read.form);
+  out.module = std::make_unique<hlo::HloModule>(std::move(read.module));
   out.name = profile::model_name(out.source, std::string(out.module->graph.name()));
   graph::TrainingStepOptions step_options;
   if (!options.variables.empty()) step_options.variables = &variables;
@@ -268,15 +271,15 @@ std::map<std::string, std::string> step_provenance(const LoadedStep& step, const
                                                    const machine::DeviceModel& device, const OptionTable& table,
                                                    const std::vector<std::string>& options) {
   std::map<std::string, std::string> out = table.provenance(options);
-  note_model(*step.module, cluster, device, &out);
+  note_model(step.form, step.module->sha256, cluster, device, &out);
   return out;
 }
 
-void note_model(const hlo::HloModule& module, const machine::Cluster& cluster, const machine::DeviceModel& device,
-                std::map<std::string, std::string>* provenance) {
+void note_model(const std::string& form, const std::string& sha256, const machine::Cluster& cluster,
+                const machine::DeviceModel& device, std::map<std::string, std::string>* provenance) {
   auto& out = *provenance;
-  out["model_form"] = std::string("HLO ") + hlo::to_string(module.form);
-  out["model_sha256"] = module.sha256;
+  out["model_form"] = form;
+  out["model_sha256"] = sha256;
   out["cluster_sha256"] = sha256_hex(to_json_text(cluster));
   out["reference_device"] = device.name;
 }

@@ -66,6 +66,7 @@ struct PricingOptions {
 // What was read. The graph stays in place when the struct moves.
 struct LoadedModel {
   std::string source, name;  // for errors; for people
+  std::string form;          // "HLO text", "config.json"
   std::unique_ptr<hlo::HloModule> module;
   std::unique_ptr<std::vector<graph::VariableRequest>> variables;
   std::unique_ptr<sharding::ShardingModel> model;
@@ -75,7 +76,7 @@ LoadedModel load_sharding_model(const ModelOptions& options, int shards);
 
 // The same for commands that look at the step instead.
 struct LoadedStep {
-  std::string source, name;
+  std::string source, name, form;
   std::unique_ptr<hlo::HloModule> module;
   graph::TrainingStep step;
 };
@@ -87,8 +88,8 @@ std::map<std::string, std::string> step_provenance(const LoadedStep& step, const
                                                    const machine::DeviceModel& device, const OptionTable& table,
                                                    const std::vector<std::string>& options);
 // Of a plan's provenance: what the model and the machines were.
-void note_model(const hlo::HloModule& module, const machine::Cluster& cluster, const machine::DeviceModel& device,
-                std::map<std::string, std::string>* provenance);
+void note_model(const std::string& form, const std::string& sha256, const machine::Cluster& cluster,
+                const machine::DeviceModel& device, std::map<std::string, std::string>* provenance);
 
 // The files that a command writes, opened before the work, so that what cannot be written is refused at once; nothing
 // is there before commit(), and then all of it.

@@ -120,11 +120,12 @@ PlacementInput PlacementInputOptions::read(const OptionTable& table) const {
     out.made = layer_workload(io::read_profile(std::move(bytes), out.name, io::ProfileColumns::kForPlanning), machine);
   } else {
     const std::string sha256 = sha256_hex(bytes);
-    hlo::HloModule module = profile::read_module(std::move(bytes), out.name, {}).module;
+    profile::ReadModule read = profile::read_module(std::move(bytes), out.name, {});
+    hlo::HloModule& module = read.module;
     module.sha256 = sha256;
     profile::require_whole_model(module.graph, out.name, false);
     const machine::DeviceModel reference = profile::reference_device(device, machines);
-    note_model(module, machines, reference, &out.provenance);
+    note_model(read.form, module.sha256, machines, reference, &out.provenance);
     out.made = of_module(module, *this, out.name, reference, machine);
   }
   out.workload = out.made->workload;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
 #include <utility>
 
 #include "common/base/check.h"
@@ -35,7 +34,11 @@ int least_in_flight(const Problem& problem, Schedule schedule, int stages, int s
 class Shares {
  public:
   Shares(const Problem& problem, const std::vector<int>& device_cuts, Schedule schedule, BalanceBy by, int variant)
-      : problem_(problem), by_(by), variant_(variant), stages_(static_cast<int>(device_cuts.size()) + 1) {
+      : problem_(problem),
+        by_(by),
+        variant_(variant),
+        stages_(static_cast<int>(device_cuts.size()) + 1),
+        key_(device_cuts, schedule, by, variant) {
     needs_variable_ = problem.stages_need_variables(stages_);
     limited_ = problem.options().memory && by != BalanceBy::kMemory;
     int d0 = 0;
@@ -55,6 +58,8 @@ class Shares {
   const Problem& problem() const { return problem_; }
   // What was asked of these shares, units of work.
   void spend(std::int64_t units) const { units_ += units; }
+  std::int64_t unpaid() const { return units_; }
+  const BalancedCuts::Key& key() const { return key_; }
   void pay(Work* work) const {
     if (work != nullptr) work->spend(std::exchange(units_, 0));
   }
@@ -70,28 +75,36 @@ class Shares {
   }
   // Not too long: cost within `limit` and the memory respected. Holds for every earlier end, too.
   bool short_enough(int s, int p0, int p1, double limit) const {
-    return cost(s, p0, p1) <= limit && (!limited_ || memory_bytes(s, p0, p1) <= groups_[at(s)]->capacity_bytes);
+    return within(cost(s, p0, p1), limit) && (!limited_ || memory_bytes(s, p0, p1) <= groups_[at(s)]->capacity_bytes);
   }
   // Where this is false, so is the above; and it holds for every part of the stage, too.
   bool may_be_short_enough(int s, int p0, int p1, double limit) const {
     const bool by_memory = by_ == BalanceBy::kMemory;
-    if (!by_memory && cost(s, p0, p1) > limit) return false;
+    if (!by_memory && !within(cost(s, p0, p1), limit)) return false;
     if (!by_memory && !limited_) return true;
     const DeviceGroup& group = *groups_[at(s)];
     const double share = problem_.least_memory_bytes(p0, p1, group, in_flight_[at(s)], variant_) / group.capacity_bytes;
-    return (!by_memory || share <= limit) && (!limited_ || share <= 1);
+    return (!by_memory || within(share, limit)) && (!limited_ || share <= 1);
   }
   // Whether the two may differ for stages that begin at p0.
   bool needs_more_than_parts(int s, int p0) const {
     return (limited_ || by_ == BalanceBy::kMemory) &&
            problem_.entry_beyond_least(p0, *groups_[at(s)], in_flight_[at(s)], variant_) > 0;
   }
+  // The least cost above a limit that anything was refused for since this was asked last: what was asked under that
+  // limit comes out alike under every limit below that cost.
+  double least_refused() const { return std::exchange(least_refused_, kInfinity); }
   bool long_enough(int s, int p0, int p1) const {
     return p1 > p0 && (!needs_variable_ || problem_.variables(p0, p1) > 0) && !problem_.idles(p0, p1, *groups_[at(s)]);
   }
   Link link_behind(int s) const { return problem_.link(first_[at(s)], first_[at(s + 1)], first_[at(s + 2)]); }
 
  private:
+  bool within(double cost, double limit) const {
+    if (cost <= limit) return true;
+    least_refused_ = std::min(least_refused_, cost);
+    return false;
+  }
   double memory_bytes(int s, int p0, int p1) const {
     return problem_.memory_bytes(p0, p1, *groups_[at(s)], in_flight_[at(s)], variant_);
   }
@@ -100,12 +113,14 @@ class Shares {
   BalanceBy by_;
   int variant_;
   int stages_;
+  BalancedCuts::Key key_;
   bool valid_ = true;
   bool needs_variable_ = false, limited_ = false;
   std::vector<int> first_;  // [S+1]: devices before stage s; D at the end
   std::vector<const DeviceGroup*> groups_;
   std::vector<int> in_flight_;
   mutable std::int64_t units_ = 0;
+  mutable double least_refused_ = kInfinity;
 };
 
 double largest_cost(const Shares& shares, const std::vector<int>& cuts) {
@@ -140,12 +155,20 @@ int earliest_begin(const Shares& shares, int s, int p1, double limit) {
   return reached;
 }
 
-// Whether stages within `limit` can cover the model when they need not be long enough: if not, nothing does. Cheap: S
-// binary searches.
-bool covers(const Shares& shares, double limit) {
+// The largest cost of stages within `limit` that cover the model, each as long as it may be, when they need not be long
+// enough; infinite where none cover it: then nothing does. Cheap: S binary searches.
+double largest_of_cover(const Shares& shares, double limit) {
   int p = 0;
-  for (int s = 0; s < shares.stages(); ++s) p = furthest_end(shares, s, p, limit);
-  return p == shares.problem().num_instructions();
+  double largest = 0;
+  for (int s = 0; s < shares.stages(); ++s) {
+    const int end = furthest_end(shares, s, p, limit);
+    largest = std::max(largest, shares.cost(s, p, end));
+    p = end;
+  }
+  return p == shares.problem().num_instructions() ? largest : kInfinity;
+}
+bool covers(const Shares& shares, double limit) {
+  return largest_of_cover(shares, limit) < kInfinity;
 }
 
 // The last of the ends low..high that a stage s from p0 is short enough for; low - 1 for none.
@@ -270,7 +293,13 @@ double least_cost_of_covers(const Shares& shares) {
   }
   for (int halvings = 0; halvings < kMostBaselineHalvings && relaxed - too_low > 1e-10 * relaxed; ++halvings) {
     const double middle = too_low + (relaxed - too_low) / 2;
-    (covers(shares, middle) ? relaxed : too_low) = middle;
+    shares.least_refused();
+    const double largest = largest_of_cover(shares, middle);
+    if (largest < kInfinity) {
+      relaxed = std::min(middle, largest);
+    } else {
+      too_low = std::max(middle, shares.least_refused());
+    }
   }
   return relaxed;
 }
@@ -287,14 +316,43 @@ double least_largest_cost(const Shares& shares) {
   double too_low = relaxed;
   for (int halvings = 0; halvings < kMostBaselineHalvings && reached - too_low > 1e-9 * reached; ++halvings) {
     const double middle = too_low + (reached - too_low) / 2;
+    shares.least_refused();
     cuts = narrowest_cuts(shares, middle);
     if (cuts) {
       reached = largest_cost(shares, *cuts);
     } else {
-      too_low = middle;
+      too_low = std::max(middle, shares.least_refused());  // no limit below that leaves other cuts
     }
   }
   return reached;
+}
+
+// The same, from what is known or for those who ask next.
+double least_largest_cost(const Shares& shares, BalancedCuts* known) {
+  if (known == nullptr) return least_largest_cost(shares);
+  if (const std::optional<BalancedCuts::Least> found = known->least(shares.key())) {
+    shares.spend(found->units);
+    return found->cost;
+  }
+  const std::int64_t before = shares.unpaid();
+  const double least = least_largest_cost(shares);
+  known->keep(shares.key(), BalancedCuts::Least{least, shares.unpaid() - before});
+  return least;
+}
+
+// Of a limit that some cuts are within.
+std::vector<int> narrowest_cuts(const Shares& shares, double limit, BalancedCuts* known) {
+  if (known != nullptr) {
+    if (std::optional<BalancedCuts::Cuts> found = known->within(shares.key(), limit)) {
+      shares.spend(found->units);
+      return std::move(found->cuts);
+    }
+  }
+  const std::int64_t before = shares.unpaid();
+  std::optional<std::vector<int>> cuts = narrowest_cuts(shares, limit);
+  AM_CHECK(cuts.has_value());
+  if (known != nullptr) known->keep(shares.key(), limit, BalancedCuts::Cuts{*cuts, shares.unpaid() - before});
+  return *std::move(cuts);
 }
 
 // One variant for every stage; empty for the first.
@@ -341,6 +399,28 @@ std::optional<Plan> if_feasible(const Problem& problem, Plan plan) {
 }
 
 }  // namespace
+
+std::optional<BalancedCuts::Least> BalancedCuts::least(const Key& key) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto known = least_.find(key);
+  return known == least_.end() ? std::nullopt : std::optional<Least>(known->second);
+}
+
+std::optional<BalancedCuts::Cuts> BalancedCuts::within(const Key& key, double limit) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto known = within_.find({key, limit});
+  return known == within_.end() ? std::nullopt : std::optional<Cuts>(known->second);
+}
+
+void BalancedCuts::keep(const Key& key, Least least) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  least_.emplace(key, least);
+}
+
+void BalancedCuts::keep(const Key& key, double limit, Cuts cuts) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  within_.emplace(std::make_pair(key, limit), std::move(cuts));
+}
 
 bool fits_shape(const Problem& problem, int stages) {
   return stages >= 1 && stages <= problem.num_instructions() && stages <= problem.num_devices();
@@ -496,16 +576,15 @@ double balanced_bound(const Problem& problem, const std::vector<int>& device_cut
 }
 
 std::optional<Plan> balanced_on(const Problem& problem, const std::vector<int>& device_cuts, Schedule schedule,
-                                BalanceBy by, double slack, Work* work, int variant, double most) {
+                                BalanceBy by, double slack, Work* work, int variant, double most, BalancedCuts* known) {
   const std::optional<Shares> shares = shares_within(problem, device_cuts, schedule, by, work, variant, most);
   if (!shares) return std::nullopt;
-  const double least = least_largest_cost(*shares);
+  const double least = least_largest_cost(*shares, known);
   shares->pay(work);
   if (!(least < kInfinity)) return std::nullopt;
-  std::optional<std::vector<int>> cuts = narrowest_cuts(*shares, least * (1 + slack + 1e-12));
+  std::vector<int> cuts = narrowest_cuts(*shares, least * (1 + slack + 1e-12), known);
   shares->pay(work);
-  AM_CHECK(cuts.has_value());
-  return Plan{std::move(*cuts), device_cuts, schedule, variants_of(shares->stages(), variant)};
+  return Plan{std::move(cuts), device_cuts, schedule, variants_of(shares->stages(), variant)};
 }
 
 std::vector<std::vector<int>> device_share_candidates(const Problem& problem, int stages) {
@@ -561,22 +640,21 @@ struct BalancedShares {
   // The best of them; null: none is feasible and below best_ms as it was.
   std::optional<Plan> best;
   double best_ms = kInfinity;
-  Work spent;
+  std::int64_t units = 0;  // that it cost
 };
 
 // With slacks spent on narrower cuts.
-void balance(const Problem& problem, Schedule schedule, Objective objective, BalancedShares* on) {
+void balance(const Problem& problem, Schedule schedule, Objective objective, BalancedCuts* known, BalancedShares* on) {
   const Shares shares(problem, on->device_cuts, schedule, on->by, on->variant);
-  const double least = least_largest_cost(shares);
-  shares.pay(&on->spent);
+  const double least = least_largest_cost(shares, known);
+  on->units = shares.unpaid();
   if (!(least < kInfinity)) return;
   for (double slack : {0.0, 0.01, 0.03, 0.1, 0.3}) {
-    std::optional<std::vector<int>> cuts = narrowest_cuts(shares, least * (1 + slack + 1e-12));
-    AM_CHECK(cuts.has_value());
-    Plan plan{std::move(*cuts), on->device_cuts, schedule, variants_of(shares.stages(), on->variant)};
+    Plan plan{narrowest_cuts(shares, least * (1 + slack + 1e-12), known), on->device_cuts, schedule,
+              variants_of(shares.stages(), on->variant)};
     const double length = length_ms(problem, plan, objective);
     shares.spend(judging_units(problem, shares.stages(), objective));
-    shares.pay(&on->spent);
+    on->units = shares.unpaid();
     if (length < on->best_ms && feasible(problem, plan)) {
       on->best_ms = length;
       on->best = std::move(plan);
@@ -588,8 +666,8 @@ void balance(const Problem& problem, Schedule schedule, Objective objective, Bal
 }  // namespace
 
 std::optional<Plan> balanced_plan(const Problem& problem, int stages, Schedule schedule, Objective objective,
-                                  Work* work) {
-  std::deque<BalancedShares> all;
+                                  Work* work, BalancedCuts* known) {
+  std::vector<BalancedShares> all;
   for (const std::vector<int>& device_cuts : device_share_candidates(problem, stages)) {
     for (const int variant : useful_variants(problem, device_cuts)) {
       for (BalanceBy by : {BalanceBy::kCompute, BalanceBy::kParameters}) {
@@ -605,9 +683,9 @@ std::optional<Plan> balanced_plan(const Problem& problem, int stages, Schedule s
   double best_ms = kInfinity;
   InOrder loop;
   loop.begin = [&](std::size_t i) { all[i].best_ms = best_ms; };
-  loop.work = [&](std::size_t i, const Dropped&) { balance(problem, schedule, objective, &all[i]); };
+  loop.work = [&](std::size_t i, const Dropped&) { balance(problem, schedule, objective, known, &all[i]); };
   loop.take = [&](std::size_t i) {
-    if (work != nullptr) work->spend(all[i].spent.spent());
+    if (work != nullptr) work->spend(all[i].units);
     if (!all[i].best || !(all[i].best_ms < best_ms)) return;
     best_ms = all[i].best_ms;
     best = std::move(all[i].best);

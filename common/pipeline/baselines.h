@@ -6,7 +6,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <mutex>
 #include <optional>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "common/base/numbers.h"
@@ -47,13 +51,39 @@ enum class BalanceBy {
   kMemory,      // the largest share of a device's memory used is least; ignores whether that is below 1
 };
 
+// What balancing one problem came to: planners that ask for the same again have it at once. They pay what it cost, so
+// that they get as far as without. Several threads may use it.
+class BalancedCuts {
+ public:
+  // Device cuts, schedule, balance and variant.
+  using Key = std::tuple<std::vector<int>, Schedule, BalanceBy, int>;
+  struct Least {
+    double cost = 0;
+    std::int64_t units = 0;
+  };
+  struct Cuts {
+    std::vector<int> cuts;
+    std::int64_t units = 0;
+  };
+  // Empty: not known.
+  std::optional<Least> least(const Key& key) const;
+  std::optional<Cuts> within(const Key& key, double limit) const;
+  void keep(const Key& key, Least least);
+  void keep(const Key& key, double limit, Cuts cuts);
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<Key, Least> least_;
+  std::map<std::pair<Key, double>, Cuts> within_;
+};
+
 // Cuts for given device cuts such that the largest stage cost is least among feasible cuts (exact up to 1e-9), and, of
 // those within (1 + slack) of it, the ones with the least total transfer time. nullopt: none feasible (exact; with
 // kMemory only the variables constraint counts; with an adaptive schedule one micro-batch in flight). All stages are
 // the same variant. `most`: nullopt, too, where balanced_bound is beyond it.
 std::optional<Plan> balanced_on(const Problem& problem, const std::vector<int>& device_cuts, Schedule schedule,
                                 BalanceBy by, double slack = 0, Work* work = nullptr, int variant = 0,
-                                double most = kInfinity);
+                                double most = kInfinity, BalancedCuts* known = nullptr);
 
 // The largest stage cost of balanced_on is not below this (but for 1e-10), nor mostly far above it: of stages that may
 // be empty and hold no variable. Infinity: no plan, or none that costs at most `most`.
@@ -67,7 +97,8 @@ std::vector<std::vector<int>> device_share_candidates(const Problem& problem, in
 // The best by `objective` of balanced_on over all device_share_candidates and variants, by compute and by parameters,
 // with slacks of 0, 1, 3, 10 and 30 % spent on narrower cuts.
 std::optional<Plan> balanced_plan(const Problem& problem, int stages, Schedule schedule,
-                                  Objective objective = Objective::kValue, Work* work = nullptr);
+                                  Objective objective = Objective::kValue, Work* work = nullptr,
+                                  BalancedCuts* known = nullptr);
 
 struct LocalSearchOptions {
   int stages = 2;
@@ -75,6 +106,7 @@ struct LocalSearchOptions {
   Objective objective = Objective::kValue;
   int max_evaluations = 20000;  // plans judged in all; the work can only end it earlier
   Work* work = nullptr;         // null: without end
+  BalancedCuts* known = nullptr;
 };
 // Starts from the balanced and uniform plans, moves one cut, one device cut, a cut with its device cut, and
 // neighbouring cuts together, at instruction granularity, first improvement until none is left; then restarts from

@@ -332,7 +332,8 @@ std::optional<Plan> local_search_plan(const Problem& problem, const LocalSearchO
   loop.work = [&](std::size_t i, const Dropped&) {
     Start& one = balanced[i];
     Work own;
-    one.plan = balanced_on(problem, one.device_cuts, options.schedule, one.by, one.slack, &own, one.variant);
+    one.plan = balanced_on(problem, one.device_cuts, options.schedule, one.by, one.slack, &own, one.variant, kInfinity,
+                           options.known);
     one.spent = own.spent();
   };
   loop.take = [&](std::size_t i) {

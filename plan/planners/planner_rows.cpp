@@ -56,7 +56,8 @@ void uniform(Planning& planning, Turn& turn) {
 
 void balanced(Planning& planning, Turn& turn) {
   every_stage_count(planning, turn, [&](int stages, Schedule schedule) {
-    return pipeline::balanced_plan(planning.problem(), stages, schedule, planning.objective(), &turn.work);
+    return pipeline::balanced_plan(planning.problem(), stages, schedule, planning.objective(), &turn.work,
+                                   planning.balanced_cuts());
   });
 }
 
@@ -68,6 +69,7 @@ void local_search(Planning& planning, Turn& turn) {
     options.objective = planning.objective();
     options.max_evaluations = planning.request().effort.local_search_evaluations;
     options.work = &turn.work;
+    options.known = planning.balanced_cuts();
     return pipeline::local_search_plan(planning.problem(), options);
   });
 }

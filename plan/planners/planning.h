@@ -81,6 +81,8 @@ class Planning {
   // `most_in_vain` in a row brought nothing better.
   void refine(const std::vector<pipeline::Plan>& plans, Turn& turn, Way way = {},
               int most_in_vain = std::numeric_limits<int>::max());
+  // What balancing came to, for all planners.
+  pipeline::BalancedCuts* balanced_cuts() { return &balanced_cuts_; }
 
  private:
   using Clock = std::chrono::steady_clock;  // of what is measured; nothing is decided by it
@@ -141,6 +143,7 @@ class Planning {
   std::vector<Candidate> polished_all_;
   std::shared_ptr<const models::Policy> policy_;  // null: none
   std::map<std::pair<int, pipeline::Schedule>, std::unique_ptr<models::PlanSpace>> spaces_;
+  pipeline::BalancedCuts balanced_cuts_;
   std::optional<pipeline::PlanLearning> online_;
   std::optional<LightestPlan> lightest_;  // once it was asked for
   std::optional<pipeline::LowerBound> proof_;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,7 +21,7 @@
 
 namespace automap::planners {
 
-// A look at every split takes this share of the effort in all.
+// Looks at all splits take at most this part of the effort, glances before them an eighth as much.
 constexpr int kLookShare = 4;
 
 class WidthPlanner {
@@ -155,10 +156,22 @@ class WidthPlanner {
   // The time limit is for all splits together.
   bool out_of_time();
   PlanRequest in_time(PlanRequest request) const;
-  // With a share of the effort, of `among` that share it.
-  PlanRequest look_request(std::size_t among) const;
+  // With one of so many shares of the effort.
+  static PlanRequest with_share(PlanRequest request, std::int64_t shares);
 
-  // Every split with a share of the effort, as far as its simplest bound leaves hope.
+  struct Split {
+    double bound_ms = 0;
+    StepSize size;
+    std::unique_ptr<pipeline::Problem> problem;
+    std::optional<PlanResult> result;
+  };
+  // Those that can be, by what simple sums say that no plan of theirs is below.
+  std::vector<Split> bounded(const std::vector<StepSize>& sizes);
+  // Plans of the splits, which stand in the order of hope_ms, as long as that is below the best so far. The better of
+  // two results of a split stays.
+  void ask(std::vector<Split>& splits, const PlanRequest& share, double* best_ms,
+           const std::function<double(const Split&)>& hope_ms);
+  // Every split with a share of the effort, as far as its simplest bound and a glance leave hope.
   void look(const std::vector<StepSize>& sizes, std::size_t among);
 
   // What simple sums say that no plan of the split is below, and none of several stages; infinite: there is none.

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -48,6 +49,17 @@ def run(*command, stdin=None, cwd=SOURCE, env=None):
                             capture_output=True, timeout=TIMEOUT_S)
     result.stdout, result.stderr = result.stdout.decode(), result.stderr.decode()
     return result
+
+
+# Measured, and so different from run to run: how long things took and when they were found.
+TIMES = re.compile(r"^(planning_ms|found_ms|proven_ms|.*_seconds)$")
+
+
+def without_times(value):
+    if isinstance(value, dict):
+        # Whether something was proven is no measurement; when it was, is.
+        return {k: (v is not None if k == "proven_ms" else None) if TIMES.match(k) else without_times(v) for k, v in value.items()}
+    return [without_times(v) for v in value] if isinstance(value, list) else value
 
 
 def profile_csv(instructions=40, **columns):

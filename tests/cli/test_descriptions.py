@@ -118,6 +118,8 @@ class Descriptions(unittest.TestCase):
         path = self.write("config.json", TINY)
         self.assertRegex(self.run_program("automap-profile", path).stdout, r"(?m)^model .*\(config\.json\)")
         self.assertEqual(json.loads(self.run_program("automap-profile", path, "--json").stdout)["form"], "config.json")
+        plan = json.loads(self.run_program("automap-search", "opp", path, "--shards", "2", "--json").stdout)
+        self.assertEqual(plan["provenance"]["model_form"], "config.json")
 
     def test_what_is_wrong_is_said(self):
         for words, says in ((["lama3-8b"], "llama3-8b"), ([FIXTURES / "tiny_mlp.hlo", "--sequence", "8"], "--sequence"),

@@ -3,7 +3,7 @@
 import json
 import unittest
 
-from programs import FIXTURES, ProgramTest, environment, run
+from programs import FIXTURES, ProgramTest, environment, run, without_times
 
 # Widths to be looked at, and splits to be dropped; what one framework can run; several widths of fast machines.
 SMALL = ("gpt2.hlo.gz", "--cluster", "config-a", "--effort", "quick")
@@ -11,13 +11,6 @@ LARGER = [
     ("t5_6_6.hlo.gz", "--cluster", "config-b", "--effort", "quick", "--for", "megatron"),
     ("vgg19.hlo.gz", "--cluster", "h100-2x8", "--effort", "quick"),
 ]
-TIMES = ("planning_ms", "found_ms", "proven_ms")
-
-
-def without_times(value):
-    if isinstance(value, dict):
-        return {key: without_times(one) for key, one in value.items() if key not in TIMES}
-    return [without_times(one) for one in value] if isinstance(value, list) else value
 
 
 class Threads(ProgramTest):
@@ -27,19 +20,23 @@ class Threads(ProgramTest):
         self.assertEqual(result.returncode, 0, result.stderr)
         return without_times(json.loads(result.stdout))
 
-    def check(self, question):
+    def check(self, question, *numbers):
         one = self.answer(question, "--threads", "1")
-        for threads in (2, 7):
+        for threads in numbers:
             self.assertEqual(self.answer(question, "--threads", str(threads)), one)
 
     def test_the_answer_does_not_depend_on_them(self):
-        self.check(SMALL)
-        self.assertEqual(self.answer(SMALL, env=environment(OMP_NUM_THREADS="3")), self.answer(SMALL, env=environment(OMP_NUM_THREADS="1")))
+        self.check(SMALL, 7)
+
+    def test_the_environment_names_them(self):
+        by_environment = [self.answer(SMALL, env=environment(OMP_NUM_THREADS=threads)) for threads in ("1", "3")]
+        self.assertEqual(*by_environment)
+        self.assertEqual(self.answer(SMALL, "--threads", "2"), by_environment[0])
 
     def test_larger_questions(self):
         for question in LARGER:
             with self.subTest(question=question):
-                self.check(question)
+                self.check(question, 2, 7)
 
     def test_numbers_that_no_machine_has_are_refused(self):
         for threads in ("-1", "4097", "two", "1.5"):

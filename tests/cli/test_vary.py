@@ -133,20 +133,32 @@ class Vary(ProgramTest):
 
 
 class Explain(ProgramTest):
-    def test_every_word_of_the_help_is_explained(self):
+    on = (TINY, "--cluster", "config-a", "--effort", "quick")
+
+    def words(self):
+        """Those that the help names."""
         text = run("automap-infer", "--help").stdout
         words = text[text.index("--explain"):].split("commas between:")[1].split("-o,")[0]
         words = [word.strip(" ,\n") for word in words.split(",")]
         self.assertIn("bounds", words)
-        on = (TINY, "--cluster", "config-a", "--effort", "quick")
-        for word in words:
+        return words
+
+    def check_on_a_terminal(self, word):
+        result = run("automap-infer", *self.on, "--explain", word, env=environment(COLUMNS="100"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertGreater(len(result.stdout), 60)
+        self.assertNotIn("nan", result.stdout)
+        self.assertLessEqual(max(map(len, result.stdout.splitlines())), 100)
+
+    def test_every_word_of_the_help_is_explained(self):
+        for word in self.words():
             with self.subTest(word=word):
-                result = run("automap-infer", *on, "--explain", word, env=environment(COLUMNS="100"))
-                self.assertEqual(result.returncode, 0, result.stderr)
-                self.assertGreater(len(result.stdout), 60)
-                self.assertNotIn("nan", result.stdout)
-                self.assertLessEqual(max(map(len, result.stdout.splitlines())), 100)
-        # A pipe, for which no column is left out; all of them in one call.
+                self.check_on_a_terminal(word)
+
+    def test_all_words_in_one_call(self):
+        words, on = self.words(), self.on
+        self.check_on_a_terminal(",".join(words))
+        # A pipe, for which no column is left out.
         result = run("automap-infer", *on, "--explain", ",".join(words))
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertGreater(len(result.stdout), 60 * len(words))

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -11,18 +10,9 @@ import unittest
 
 from faults import LONG, rounds
 
-from programs import BIN, FIXTURES, SOURCE, TIMEOUT_S, ProgramTest, environment, run
+from programs import BIN, FIXTURES, SOURCE, TIMEOUT_S, ProgramTest, environment, run, without_times
 
-# Measured, and so different from run to run: how long things took and when they were found.
-TIMES = re.compile(r"^(planning_ms|found_ms|proven_ms|.*_seconds)$")
 BUSY_LOOPS = 4
-
-
-def without_times(value):
-    if isinstance(value, dict):
-        # Whether something was proven is no measurement; when it was, is.
-        return {k: (v is not None if k == "proven_ms" else None) if TIMES.match(k) else without_times(v) for k, v in value.items()}
-    return [without_times(v) for v in value] if isinstance(value, list) else value
 
 
 # On these the search ends with its effort and not by itself, or they are small enough to take every other way.

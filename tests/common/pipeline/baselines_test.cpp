@@ -113,6 +113,33 @@ TEST(Baselines, AreTheSameOnAnyNumberOfThreads) {
   EXPECT_GT(cut_short, 5);
 }
 
+TEST(Baselines, WhatIsKnownChangesNeitherPlansNorTheirPrice) {
+  for (std::uint64_t seed = 100; seed < 120; ++seed) {
+    SCOPED_TRACE(seed);
+    const RandomProblem made = random_problem(seed, every_kind());
+    const Problem problem = made.problem();
+    for (const int stages : {2, 3}) {
+      if (stages > problem.num_devices()) continue;
+      const auto run = [&](BalancedCuts* known) {
+        Work work;
+        const std::optional<Plan> balanced =
+            balanced_plan(problem, stages, Schedule::k1f1b, Objective::kSimulated, &work, known);
+        LocalSearchOptions search;
+        search.stages = stages;
+        search.max_evaluations = 200;
+        search.work = &work;
+        search.known = known;
+        std::optional<Plan> searched = local_search_plan(problem, search);
+        return std::make_tuple(balanced, std::move(searched), work.spent());
+      };
+      BalancedCuts known;
+      const auto expected = run(nullptr);
+      EXPECT_EQ(run(&known), expected);
+      EXPECT_EQ(run(&known), expected);
+    }
+  }
+}
+
 TEST(Baselines, ImpossibleStageCountsGiveNoPlan) {
   const RandomProblem made = random_problem(3);
   const Problem problem = made.problem();
