@@ -348,14 +348,22 @@ planners::Answer find_answer(Call& call) {
   planners::Question& question = call.question;
   question.request.cancelled = StopToken::stop_requested;
   PlanInput other;
-  Progress progress("planning", static_cast<std::uint64_t>(question.request.effort.units), "");
+  // A question is many searches: how far one of them has come says nothing of the rest.
+  Progress progress("planning", 0, "");
   question.request.progress = [&](std::int64_t done, std::int64_t) {
     progress.update(static_cast<std::uint64_t>(done));
+  };
+  double least_ms = kInfinity;
+  question.request.better = [&](const pipeline::PlacedPlan& placed, double length_ms) {
+    if (!(length_ms < least_ms)) return;
+    least_ms = length_ms;
+    progress.say("best so far " + format_ms(length_ms) + " a step: " + planners::plan_text(placed));
   };
   planners::Answer answer = planners::answer(
       question, explores(call.options, call.request) ? rivals::all_kinds() : std::vector<planners::KindRow>(),
       whole_between_products(call, &other));
   question.request.progress = {};
+  question.request.better = {};
   if (answer.other_profile) {
     call.input = std::move(other);
     call.table.set_unless_given("sequence-parallel", "off", "memory");

@@ -17,7 +17,7 @@ train_packages=(libtorch-dev libgloo-dev libopenblas0-openmp python3)
 milp_packages=(coinor-libcbc-dev scotch)
 test_packages=(libgtest-dev libgmock-dev python3-h5py python3-jsonschema)
 # python3-venv: scripts/jax_python.sh; slurm-wlm, munge and iproute2: the tests of several machines.
-ci_packages=(clang clang-format libclang-rt-14-dev ccache python3-venv slurm-wlm munge iproute2)
+ci_packages=(clang lld clang-format libclang-rt-14-dev ccache python3-venv slurm-wlm munge iproute2)
 
 for argument in "$@"; do
   case "$argument" in

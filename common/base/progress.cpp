@@ -1,5 +1,6 @@
 #include "common/base/progress.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +16,16 @@ namespace automap {
 namespace {
 
 constexpr double kFirstShownS = 0.5, kTerminalPeriodS = 0.1, kPlainPeriodS = 30;
+
+constexpr int kUsualColumns = 80;  // of a terminal that does not say
+
+// 0: standard error is no terminal.
+int columns_of_stderr() {
+  if (::isatty(STDERR_FILENO) != 1) return 0;
+  winsize size = {};
+  const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+  return known ? size.ws_col : kUsualColumns;
+}
 
 void write_stderr(const std::string& text) {
   std::fputs(text.c_str(), stderr);
@@ -47,18 +58,18 @@ std::string clock_text(double seconds) {
 }  // namespace
 
 Progress::Progress(std::string label, std::uint64_t total, std::string unit)
-    : Progress(std::move(label), total, std::move(unit), steady_seconds, write_stderr, ::isatty(STDERR_FILENO) == 1) {
+    : Progress(std::move(label), total, std::move(unit), steady_seconds, write_stderr, columns_of_stderr()) {
   enabled_ = log_level() != LogLevel::kQuiet;
 }
 
 Progress::Progress(std::string label, std::uint64_t total, std::string unit, Clock clock,
-                   std::function<void(const std::string&)> write, bool terminal)
+                   std::function<void(const std::string&)> write, int columns)
     : label_(std::move(label)),
       unit_(std::move(unit)),
       total_(total),
       clock_(std::move(clock)),
       write_(std::move(write)),
-      terminal_(terminal),
+      columns_(columns),
       start_(clock_()),
       last_(start_) {}
 
@@ -66,36 +77,52 @@ Progress::~Progress() {
   finish();
 }
 
-std::string Progress::line(std::uint64_t done, const std::string& note, double now) const {
+std::string Progress::line(const std::string& note, double now) const {
   std::string out = label_;
-  const double elapsed = now - start_, rate = elapsed > 0 ? static_cast<double>(done) / elapsed : 0;
+  const double elapsed = now - start_, rate = elapsed > 0 ? static_cast<double>(done_) / elapsed : 0;
   if (total_ > 0) {
-    out += "  " + std::to_string(std::min<std::uint64_t>(100, done * 100 / total_)) + " %";
+    out += "  " + std::to_string(std::min<std::uint64_t>(100, done_ * 100 / total_)) + " %";
+  } else if (unit_.empty()) {
+    out += "  " + clock_text(elapsed);
   }
   if (!unit_.empty()) {
-    out += "  " + scaled(static_cast<double>(done)) + (total_ > 0 ? "/" + scaled(static_cast<double>(total_)) : "") +
+    out += "  " + scaled(static_cast<double>(done_)) + (total_ > 0 ? "/" + scaled(static_cast<double>(total_)) : "") +
            " " + unit_ + "  " + scaled(rate) + "/s";
   }
   constexpr double kLongest = 100 * 3600.0;  // what the first moments say is no estimate
-  const double left = rate > 0 ? static_cast<double>(total_ - done) / rate : kLongest;
-  if (total_ > done && left < kLongest) out += "  ETA " + clock_text(left);
-  if (!note.empty()) out += "  " + note;
-  return out;
+  const double left = rate > 0 ? static_cast<double>(total_ - done_) / rate : kLongest;
+  if (total_ > done_ && left < kLongest) out += "  ETA " + clock_text(left);
+  const std::string& end = note.empty() ? said_ : note;
+  if (!end.empty()) out += "  " + end;
+  return printable(out);
+}
+
+void Progress::write_on_terminal(const std::string& note, double now) {
+  // A line that wraps would not be cleared. A cursor behind the last column would be on the next line.
+  write_("\r\x1b[K" + excerpt(line(note, now), columns_ - 1));
+  shown_ = true;
+  last_ = now;
 }
 
 void Progress::update(std::uint64_t done, const std::string& note) {
   if (!enabled_) return;
   const std::lock_guard<std::mutex> lock(mutex_);
+  done_ = done;
   const double now = clock_();
-  if (terminal_) {
+  if (columns_ > 0) {
     if (now - start_ < kFirstShownS || (shown_ && now - last_ < kTerminalPeriodS)) return;
-    write_("\r\x1b[K" + printable(line(done, note, now)));
-    shown_ = true;
-  } else {
-    if (now - last_ < kPlainPeriodS) return;
-    write_(printable(line(done, note, now)) + "\n");
+    write_on_terminal(note, now);
+  } else if (now - last_ >= kPlainPeriodS) {
+    write_(line(note, now) + "\n");
+    last_ = now;
   }
-  last_ = now;
+}
+
+void Progress::say(const std::string& note) {
+  if (!enabled_) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  said_ = note;
+  if (columns_ > 0) write_on_terminal(note, clock_());
 }
 
 void Progress::finish() {

@@ -101,7 +101,7 @@ Emitted emit_deepspeed(const FrameworkPlan& plan, const EmitOptions& options) {
       config["pipeline"]["use_reentrant"] = false;
     }
     out.files.push_back({"", json_text(config)});
-    out.files.push_back({"stages", stages_text(plan, paths)});
+    out.files.push_back({"stages.py", stages_text(plan, paths)});
     out.missing.push_back("the model's layers, for pipeline_module() of the file of stages: automap emit writes it");
     if (plan.width > 1) {
       out.missing.push_back("layers that are tensor parallel themselves: autotp_size is for models without a pipeline");

@@ -502,6 +502,10 @@ ReadWords read_torchtitan(const WordMap& words) {
   layout.schedule = "1f1b";
   if (layout.pp > 1) {
     const std::string schedule = words.text("parallelism.pipeline_parallel_schedule", "1F1B");
+    if (!words.text("parallelism.pipeline_parallel_schedule_csv", "").empty()) {
+      refuse_words("pipeline_parallel_schedule_csv names lists of work, which a layout does not say",
+                   "give the plan that the file was made of: --plan FILE");
+    }
     if (schedule != "1F1B" && schedule != "GPipe" && schedule != "Interleaved1F1B") {
       refuse_words("pipeline_parallel_schedule " + printable(schedule) +
                    ": what is planned is 1F1B, GPipe or Interleaved1F1B");

@@ -104,7 +104,7 @@ std::string to_type_text(const pipeline::PlanToType& told, const std::string& pl
          "\n";
 }
 
-std::string module_path_beside(const std::string& main_path, const std::string& module) {
+std::string path_beside(const std::string& main_path, const std::string& beside) {
   std::string name = name_in_folder(main_path);
   const std::string folder = main_path.substr(0, main_path.size() - name.size());
   // A leading dot is part of the name.
@@ -112,7 +112,7 @@ std::string module_path_beside(const std::string& main_path, const std::string& 
   std::replace_if(
       name.begin(), name.end(), [](unsigned char c) { return c >= 128 || (std::isalnum(c) == 0 && c != '_'); }, '_');
   if (!name.empty() && std::isdigit(static_cast<unsigned char>(name.front())) != 0) name.insert(0, "_");
-  return folder + name + "_" + module + ".py";
+  return folder + name + "_" + beside;
 }
 
 std::vector<std::string> server_texts(const FrameworkPlan& plan) {

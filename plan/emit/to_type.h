@@ -14,11 +14,12 @@
 namespace automap::emit {
 
 struct EmittedFile {
-  std::string module;  // "" of the main file; else a module of Python beside it: "stages" is ds_stages.py of ds.json
+  std::string beside;  // "" of the main file; else what it is, and its kind: "stages.py" is ds_stages.py of ds.json
   std::string text;
+  std::string what() const { return beside.substr(0, beside.find('.')); }  // "stages"
 };
 // Where that stands beside the main file: a name that Python can import.
-std::string module_path_beside(const std::string& main_path, const std::string& module);
+std::string path_beside(const std::string& main_path, const std::string& beside);
 
 struct Emitted {
   std::vector<std::string> launch;     // the words in front of the arguments: "torchrun --nnodes 2 ... pretrain_gpt.py"
@@ -32,6 +33,7 @@ struct Emitted {
 struct EmitOptions {
   std::string layers;  // --layers: what the model calls the layers of its stack, "h.{i}"
   FrameworkVersion version = {};
+  std::string file = "FILE";  // where the main file is written, for what names those beside it
 };
 
 // Whether there is an emitter for it: for every framework but `any`.

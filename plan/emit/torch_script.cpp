@@ -4,6 +4,7 @@
 
 #include "common/base/json_text.h"
 #include "plan/emit/to_type.h"
+#include "plan/emit/torch_order.h"
 
 namespace automap::emit {
 namespace {
@@ -153,25 +154,6 @@ std::string python_bools(const std::vector<bool>& values) {
   return "[" + text + "]";
 }
 
-// A word for each pass as torch has it: 2F0 is the forward of part 2 with micro-batch 0. A backward in two passes is I,
-// what the part in front waits for, and W.
-std::string torch_order(const pipeline::GroupOrder& order, bool split_backward) {
-  std::string text;
-  for (const pipeline::WorkItem& item : order) {
-    const bool first_pass = split_backward && item.kind == pipeline::WorkKind::kBackward;
-    text += (text.empty() ? "" : " ") + std::to_string(item.part) + (first_pass ? 'I' : letter_of(item.kind)) +
-            std::to_string(item.micro_batch);
-  }
-  return text;
-}
-
-bool has_weights_pass(const pipeline::WorkOrder& order) {
-  return std::any_of(order.begin(), order.end(), [](const pipeline::GroupOrder& one) {
-    return std::any_of(one.begin(), one.end(),
-                       [](const pipeline::WorkItem& item) { return item.kind == pipeline::WorkKind::kWeights; });
-  });
-}
-
 const char* schedule_class(const FrameworkPlan& plan) {
   if (!plan.order.empty()) return "_PipelineScheduleRuntime";
   if (plan.chunks > 1) return "ScheduleInterleaved1F1B";
@@ -205,7 +187,7 @@ Emitted emit_torch(const FrameworkPlan& plan, const std::string& layers) {
       "# What each stage does in order: PART F MICRO-BATCH, a backward B, or I for what the part in front waits for "
       "and "
       "W for\n# the gradients of the weights; empty: what SCHEDULE does.\nORDER = [";
-  for (const pipeline::GroupOrder& order : plan.order) text += "\n    \"" + torch_order(order, split_backward) + "\",";
+  for (const std::string& row : torch_order(plan.order, ' ')) text += "\n    \"" + row + "\",";
   text += (plan.order.empty() ? "]\n" : "\n]\n");
   text += std::string("SPLIT_BACKWARD = ") + (split_backward ? "True" : "False") + "\n";
   std::vector<std::string> of_stages(static_cast<std::size_t>(plan.stages));

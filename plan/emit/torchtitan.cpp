@@ -4,6 +4,7 @@
 
 #include "plan/emit/quote.h"
 #include "plan/emit/to_type.h"
+#include "plan/emit/torch_order.h"
 #include "plan/planners/layers.h"
 
 namespace automap::emit {
@@ -58,6 +59,15 @@ std::string parts_text(const ModulePaths& paths, bool begins) {
                 : "module_fqns_per_model_part = [\n" + text + "]\n";
 }
 
+constexpr const char* kListsBeside = "schedule.csv";
+
+// Where it is given lists of work the name says where parts lie: on the devices in turn, or as a V.
+std::string schedule_name(const FrameworkPlan& plan) {
+  const bool as_v = plan.chunks == 2 && plan.stage_of_part == group_of_parts(pipeline::Placement::kV, plan.stages, 2);
+  if (plan.chunks > 1) return as_v ? "ZBVZeroBubble" : "Interleaved1F1B";
+  return plan.schedule == pipeline::Schedule::kGpipe ? "GPipe" : "1F1B";
+}
+
 }  // namespace
 
 Emitted emit_torchtitan(const FrameworkPlan& plan, const EmitOptions& options) {
@@ -78,6 +88,12 @@ Emitted emit_torchtitan(const FrameworkPlan& plan, const EmitOptions& options) {
           "modules are called as in torchtitan's own models (tok_embeddings, layers.0, norm, output); --layers "
           "\"NAME.{i}\" writes those of the module");
     }
+    if (begins && schedule_name(plan) == "ZBVZeroBubble") {
+      out = {};
+      out.cannot = {"parts that lie as a V before 0.2",
+                    "leave out --framework-version, or plan with another --schedule"};
+      return out;
+    }
     if (plan.shares_variables) {
       out.missing.push_back("stages share variables: torchtitan sums no gradients between stages, untie them");
     }
@@ -97,11 +113,10 @@ Emitted emit_torchtitan(const FrameworkPlan& plan, const EmitOptions& options) {
   parallel("tensor_parallel_degree", plan.width);
   parallel("pipeline_parallel_degree", plan.stages);
   if (pipeline) {
-    keys.push_back({"parallelism", "pipeline_parallel_schedule",
-                    plan.chunks > 1                               ? "Interleaved1F1B"
-                    : plan.schedule == pipeline::Schedule::kGpipe ? "GPipe"
-                                                                  : "1F1B",
-                    true});
+    keys.push_back({"parallelism", "pipeline_parallel_schedule", schedule_name(plan), true});
+    if (!plan.order.empty()) {
+      keys.push_back({"parallelism", "pipeline_parallel_schedule_csv", path_beside(options.file, kListsBeside), true});
+    }
     keys.push_back({"parallelism", "pipeline_parallel_microbatch_size", std::to_string(plan.samples), false});
   }
   keys.push_back({"activation_checkpoint", "mode", plan.recompute_any() ? "full" : "none", true});
@@ -120,6 +135,15 @@ Emitted emit_torchtitan(const FrameworkPlan& plan, const EmitOptions& options) {
     out.arguments.push_back(key.value);
   }
   out.files.push_back({"", toml});
+  if (!plan.order.empty()) {
+    std::string lists;
+    for (const std::string& row : torch_order(plan.order, ',')) lists += row + "\n";
+    out.files.push_back({kListsBeside, lists});
+    out.missing.push_back("the file of pipeline_parallel_schedule_csv on every server: automap emit writes it");
+    if (schedule_name(plan) == "ZBVZeroBubble") {
+      out.missing.push_back("PyTorch 2.8 or later: before, lists of work do not say that parts lie as a V");
+    }
+  }
   if (pipeline) {
     out.missing.push_back(std::string("parallelism.") +
                           (begins ? "pipeline_parallel_split_points" : "module_fqns_per_model_part") +

@@ -178,12 +178,21 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
   Answer out = answer_of(search_within_memory(question, other, &other_profile));
   out.other_profile = other_profile;
   out.only_ordered = question.beside.only.has_value();
+  out.notes.cut_by_time = out.notes.cut_by_time || question.request.stopped();
   if (!out.one_width.found() || kinds.empty() || question.request.stopped()) return out;
   const auto start = std::chrono::steady_clock::now();
   const double searched_ms = out.notes.planning_ms;
   const auto spent_ms = [&] { return searched_ms + 1e3 * seconds_since(start); };
   Question rest = question;
   rest.request.progress = {};
+  rest.request.better = {};
+  const auto tell = [&] {
+    const Candidate& best = out.plan();
+    if (question.request.better && out.notes.objective == Objective::kSimulated) {
+      question.request.better(best.placed, best.simulated_step_ms);
+    }
+  };
+  tell();
   rest.step.batch = std::llround(out.one_width.size.batch());
   const auto out_of_time = [&] {
     rest.request.time_limit_s = question.request.time_limit_s - spent_ms() * 1e-3;
@@ -211,12 +220,14 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
       out.notes.found_ms = spent_ms();
       out.notes.proven_ms = 0;
     }
+    tell();
     out.kinds.push_back(std::move(*one));
     any_widths = any_widths || row.any_widths;
   }
   const StepSize& of_plan = out.one_width.size;
   if ((of_plan.samples != searched.samples || of_plan.width != searched.width) && !out_of_time()) {
     if (plan_at_the_split(rest, &out)) out.notes.found_ms = spent_ms();
+    tell();
   }
   if (!out_of_time() && !question.beside.only) prefer_lean(rest, &out);
   if (question.beside.only && !out.ordered) refuse_without_ordered(question, out);
@@ -251,6 +262,7 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
   if (searched_all && &out.plan() == &out.one_width && !out.notes.cut_by_time && !out_of_time()) {
     out.relaxed = relaxed_rules(rest, out.one_width);
   }
+  out.notes.cut_by_time = out.notes.cut_by_time || out_of_time();
   out.notes.planning_ms = spent_ms();
   std::stable_sort(out.kinds.begin(), out.kinds.end(), [](const Candidate& a, const Candidate& b) {
     return std::make_pair(!a.found(), a.simulated_step_ms) < std::make_pair(!b.found(), b.simulated_step_ms);

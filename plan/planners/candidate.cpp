@@ -207,15 +207,17 @@ std::optional<Candidate> as_asked(const Question& question, const Candidate& one
   return own;
 }
 
-std::string plan_text(const Candidate& one) {
+std::string plan_text(const pipeline::PlacedPlan& placed) {
   std::string devices;
-  for (const PlacedStage& stage : one.placed.stages) {
+  const int width = placed.stages.front().width();
+  bool of_one_width = true;
+  for (const PlacedStage& stage : placed.stages) {
     devices += (devices.empty() ? "" : ", ") + std::to_string((stage.d1 - stage.d0) * stage.width());
+    of_one_width = of_one_width && stage.width() == width;
   }
-  const int width = one.width();
-  return plural(one.num_stages(), "stage") + " on " + devices + " devices" +
-         (width > 1 && one.of_one_width() ? ", replicas of " + std::to_string(width) : "") + ", micro-batches of " +
-         format_amount(one.size.samples);
+  return plural(placed.num_stages(), "stage") + " on " + devices + " devices" +
+         (width > 1 && of_one_width ? ", replicas of " + std::to_string(width) : "") + ", micro-batches of " +
+         format_amount(placed.problem().options().micro_batch_samples);
 }
 
 }  // namespace automap::planners

@@ -63,6 +63,6 @@ Bounds bounds_of(const StepPlan& found);
 std::optional<Candidate> as_asked(const Question& question, const Candidate& one, std::string* why_not = nullptr);
 
 // "4 stages on 2, 2, 2, 2 devices, replicas of 2, micro-batches of 8".
-std::string plan_text(const Candidate& one);
+std::string plan_text(const pipeline::PlacedPlan& placed);
 
 }  // namespace automap::planners

@@ -400,6 +400,7 @@ StepPlan plan_for_framework(const Question& asked) {
   const auto gone_ms = [&] { return 1e3 * seconds_since(start); };
   Question question = asked;
   apply_framework(question);
+  question.request.better = {};  // what it can run is told, not every plan that is looked at
   const Framework& framework = *question.framework;
   const PlanRequest& request = question.request;
   std::vector<StepPlan> any;
@@ -415,6 +416,9 @@ StepPlan plan_for_framework(const Question& asked) {
     if (best && best->result.length_ms() <= found.result.length_ms()) return;
     found.result.found_ms = gone_ms();
     best = std::move(found);
+    if (asked.request.better) {
+      asked.request.better(place(*best->problem, *best->result.plan), best->result.length_ms());
+    }
   };
   const auto expressed = [&](const StepPlan& one) {
     return inexpressible(framework, place(*one.problem, *one.result.plan), question.profile()).empty();

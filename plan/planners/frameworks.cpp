@@ -100,8 +100,8 @@ std::vector<Framework> make_rows() {
        "Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B, _PipelineScheduleRuntime, SplitPoint, init_device_mesh, "
        "parallelize_module, DistributedDataParallel, ZeroRedundancyOptimizer, fully_shard, checkpoint_wrapper"},
 
-      // - schedules: pipeline_parallel_schedule, of torch's. pipeline_parallel_schedule_csv would name a file of
-      //   lists: we do not write it yet.
+      // - schedules: pipeline_parallel_schedule, of torch's; pipeline_parallel_schedule_csv names a file of lists for
+      //   torch's _PipelineScheduleRuntime, while the schedule's name says where parts lie: in turn, or as a V.
       // - mesh: parallel_dims multiply to the world.
       // - layers: module_fqns_per_model_part (before: pipeline_parallel_split_points).
       // - ZeRO: data_parallel_replicate_degree alone (0) is DDP, refused beside any other dimension ("DDP has not
@@ -110,15 +110,17 @@ std::vector<Framework> make_rows() {
       // - recomputation: activation_checkpoint.mode, of the whole model.
       {"torchtitan",
        "torchtitan of 2025",
-       {Schedule::k1f1b, Schedule::kGpipe, Schedule::kInterleaved},
+       {Schedule::k1f1b, Schedule::kGpipe, Schedule::kInterleaved, Schedule::kZbH1, Schedule::kSearched,
+        Schedule::kZbV},
        true,
        {0, 2, 3},
        {2, 3},
        {2, 3},
        false,
        FrameworkCuts::kLayers,
-       "pipeline_parallel_degree, pipeline_parallel_schedule, module_fqns_per_model_part, tensor_parallel_degree, "
-       "data_parallel_replicate_degree, data_parallel_shard_degree, fsdp_reshard_after_forward, "
+       "pipeline_parallel_degree, pipeline_parallel_schedule, pipeline_parallel_schedule_csv, "
+       "module_fqns_per_model_part, tensor_parallel_degree, data_parallel_replicate_degree, "
+       "data_parallel_shard_degree, fsdp_reshard_after_forward, "
        "activation_checkpoint.mode"},
 
       // - schedules: forward_backward_pipelining_without_interleaving (1F1B) and _with_interleaving

@@ -94,6 +94,10 @@ struct PlanRequest {
   std::function<bool()> cancelled;
   // Told how much of the work is done, now and then and by several threads at once; units. May be empty.
   std::function<void(std::int64_t done, std::int64_t total)> progress;
+  // Told of whole plans that the search of a step comes to, an answer at once for people who wait: one after the other,
+  // in the same order on every run. One may be longer than those before it; the answer is no longer than any, but where
+  // a leaner plan as long takes its place. May be empty. make_plan, which has one problem, tells nothing.
+  std::function<void(const pipeline::PlacedPlan& plan, double length_ms)> better;
 
   bool stopped() const { return cancelled && cancelled(); }
   // The time limit and `cancelled`, for work without another end.

@@ -156,7 +156,7 @@ std::vector<PlanSensitivity> plan_sensitivity(const Question& question, const Ca
     if (best.found() && (row.best_ms == 0 || best.simulated_step_ms < row.best_ms)) {
       row.best_ms = best.simulated_step_ms;
       if (!plan.of_one_width() || !(best.plan == plan.plan && best.size == plan.size)) {
-        row.best = plan_text(best);
+        row.best = plan_text(best.placed);
         const ScoredPlan unchanged = score(question.profile(), question.cluster, best);
         if (unchanged.infeasible.empty() && unchanged.simulated_step_ms < kShorter * plan.simulated_step_ms) {
           row.best += "; shorter as things are, too: more --effort may find it";

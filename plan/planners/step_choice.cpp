@@ -114,6 +114,7 @@ std::optional<StepPlan> plan_by_a_look(const Question& question, const std::vect
   unbounded.request.lower_bound = false;
   Question coarse = unbounded;
   PlanRequest& look = coarse.request;
+  look.better = {};  // its plans are of other positions
   if (!at_once) {
     // From a policy the split is its own, so that its one-shot plan is among the first.
     const bool policy = !request.online.from_scratch && (request.policy || shipped_policy(Objective::kSimulated));
@@ -173,6 +174,7 @@ StepPlan plan_step(const Question& question) {
   if (!question.step.equal_replicas) return plan;
   Question free = question;
   free.request.lower_bound = false;
+  free.request.better = {};
   if (free.request.effort.units != WorkLimits::kNoEnd) free.request.effort.units /= kLookShare;
   free.step.equal_replicas = false;
   const StepPlan other = plan_step_alone(free);

@@ -598,7 +598,12 @@ StepPlan WidthPlanner::at_full_effort(const StepSize& size, std::unique_ptr<Prob
   plan.size = size;
   plan.problem = std::move(problem);
   plan.result = planned(*plan.problem, request_for(size, in_time(request_)));
+  tell(*plan.problem, plan.result);
   return plan;
+}
+
+void WidthPlanner::tell(const Problem& problem, const PlanResult& found) const {
+  if (request_.better && found.plan) request_.better(place(problem, *found.plan), found.length_ms());
 }
 
 bool WidthPlanner::out_of_time() {
@@ -659,7 +664,10 @@ void WidthPlanner::ask(std::vector<Split>& splits, const PlanRequest& share, dou
   looking.take = [&](std::size_t i) {
     std::optional<PlanResult>& result = splits[i].result;
     found[i].cut_by_time = found[i].cut_by_time || (result && result->cut_by_time);
-    *best_ms = std::min(*best_ms, found[i].length_ms());
+    if (found[i].length_ms() < *best_ms) {
+      *best_ms = found[i].length_ms();
+      tell(*splits[i].problem, found[i]);
+    }
     if (!result || found[i].length_ms() <= result->length_ms()) result = std::move(found[i]);
   };
   run_in_order(splits.size(), looking);

@@ -153,6 +153,8 @@ class WidthPlanner {
 
   StepPlan at_full_effort(const StepSize& size, std::unique_ptr<pipeline::Problem> problem) const;
 
+  void tell(const pipeline::Problem& problem, const PlanResult& found) const;
+
   // The time limit is for all splits together.
   bool out_of_time();
   PlanRequest in_time(PlanRequest request) const;

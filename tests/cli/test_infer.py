@@ -1,12 +1,16 @@
 """automap-infer: the plan document, its options, its report, its interrupts."""
 
+import fcntl
 import gzip
 import hashlib
 import json
 import os
+import pty
 import re
 import signal
+import struct
 import subprocess
+import termios
 import unittest
 from pathlib import Path
 
@@ -254,6 +258,32 @@ class Infer(ProgramTest):
         plan = self.plan(path, "--cluster", "config-a", "--stages", 2)
         self.assertEqual(plan["provenance"]["input_sha256"], hashlib.sha256(path.read_bytes()).hexdigest())
         self.assertEqual(plan["provenance"]["option_stages"], "2")
+
+
+class Terminal(ProgramTest):
+    def test_it_says_the_best_plan_so_far(self):
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        command = [str(BIN / "automap-infer"), str(FIXTURES / "tiny_mlp.hlo"), "--cluster", "config-a", "--effort", "quick", "--json"]
+        with open(self.folder / "plan.json", "wb") as out, subprocess.Popen(command, env=environment(), stdout=out, stderr=theirs) as process:
+            os.close(theirs)
+            said = b""
+            while True:
+                try:
+                    said += os.read(ours, 4096)
+                except OSError:  # the program has ended, and so has its terminal
+                    break
+        os.close(ours)
+        self.assertEqual(process.returncode, 0, said)
+        lines = said.decode().split("\r\x1b[K")
+        told = [line for line in lines if line.startswith("planning") and "best so far" in line]
+        self.assertRegex(told[0], r"^planning  \d\d:\d\d  best so far \S+ \w+ a step: ")
+        self.assertLess(max(map(len, told)), 80)
+        self.assertNotIn("best so far", lines[-1])  # the line is cleared
+        plan = json.loads((self.folder / "plan.json").read_text())
+        number, unit = re.search(r"so far (\S+) (\S+) a step", told[-1]).groups()
+        last_ms = float(number) * {"µs": 1e-3, "ms": 1, "s": 1e3}[unit]
+        self.assertAlmostEqual(last_ms, plan["simulated_step_ms"], delta=0.01 * plan["simulated_step_ms"])
 
 
 class Interrupts(ProgramTest):

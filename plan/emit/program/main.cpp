@@ -73,7 +73,8 @@ void declare(OptionTable& table, EmitProgramOptions& o) {
       .shown_default("the newest that is known");
   table
       .add(&o.output, "output",
-           "write them to FILE, and what needs a file of its own beside it (of FILE.json FILE_stages.py); - is "
+           "write them to FILE, and what needs a file of its own beside it (of FILE.json FILE_stages.py, of FILE.toml "
+           "FILE_schedule.csv); - is "
            "standard output")
       .writes_file()
       .shorthand('o')
@@ -187,7 +188,7 @@ void write_files(const EmitProgramOptions& o, const Emitted& emitted) {
   OutputSet outputs;
   std::vector<AtomicFile*> files;
   for (const emit::EmittedFile& file : emitted.files) {
-    files.push_back(&outputs.add(file.module.empty() ? o.output : emit::module_path_beside(o.output, file.module)));
+    files.push_back(&outputs.add(file.beside.empty() ? o.output : emit::path_beside(o.output, file.beside)));
   }
   for (std::size_t i = 0; i < files.size(); ++i) files[i]->write(emitted.files[i].text);
   outputs.prepare();
@@ -224,7 +225,7 @@ int emit_programs(const EmitProgramOptions& o, const PlanDocument& document) {
 
 std::string emitted_json(const EmitProgramOptions& o, const Emitted& emitted) {
   Json files = Json::object();
-  for (const emit::EmittedFile& file : emitted.files) files[file.module.empty() ? "main" : file.module] = file.text;
+  for (const emit::EmittedFile& file : emitted.files) files[file.beside.empty() ? "main" : file.what()] = file.text;
   return json_text({{"framework", o.to},
                     {"version", o.version.empty() ? Json() : Json(o.version)},
                     {"launch", emitted.launch},
@@ -244,6 +245,7 @@ int emit_main(int argc, char** argv) {
   const planners::Framework& framework = planners::find_framework(o.to);
   emit::EmitOptions words;
   words.layers = o.layers;
+  if (!o.output.empty() && o.output != "-") words.file = o.output;
   if (!o.version.empty()) words.version = emit::version_asked(framework, o.version);
   const PlanDocument document = pipeline::load_plan(o.plan);
   // Before the model is read.
@@ -292,8 +294,8 @@ int emit_main(int argc, char** argv) {
     log_info("start it with " + printable(emit::shell_line(emitted.launch) + (behind.empty() ? "" : " ") + behind));
   }
   for (const emit::EmittedFile& file : emitted.files) {
-    if (file.module.empty() || o.output.empty() || o.output == "-") continue;
-    log_info("and: " + printable(emit::module_path_beside(o.output, file.module)) + " is written beside it");
+    if (file.beside.empty() || o.output.empty() || o.output == "-") continue;
+    log_info("and: " + printable(emit::path_beside(o.output, file.beside)) + " is written beside it");
   }
   for (const std::string& missing : emitted.missing) log_info("and: " + missing);
   return 0;

@@ -152,7 +152,7 @@ TEST(Printable, TablesAndProgress) {
   Progress progress(
       "la\x9b"
       "bel\n",
-      4, "", [&] { return now; }, [&](const std::string& text) { out += text; }, true);
+      4, "", [&] { return now; }, [&](const std::string& text) { out += text; }, 100);
   now = 1;
   progress.update(2, "no\u009bte\x1b]0;x\x07");
   EXPECT_EQ(out, "\r\x1b[Kla\\x9bbel\\n  50 %  ETA 00:01  no\\u009bte\\x1b]0;x\\x07");

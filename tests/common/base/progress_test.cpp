@@ -11,7 +11,7 @@ TEST(Progress, OnATerminalOneLineAfterHalfASecondTenTimesASecond) {
   int writes = 0;
   {
     Progress progress(
-        "search", 5000000, "plans", [&] { return now; }, [&](const std::string& s) { out = s, ++writes; }, true);
+        "search", 5000000, "plans", [&] { return now; }, [&](const std::string& s) { out = s, ++writes; }, 100);
     for (int i = 0; i <= 200; ++i) {
       now = 100 + i * 0.01;
       progress.update(static_cast<std::uint64_t>(i) * 1000, "best 812 ms");
@@ -31,7 +31,7 @@ TEST(Progress, SaysNoTimeThatIsNoEstimate) {
   double now = 0;
   std::string out;
   Progress progress(
-      "planning", 1'000'000, "", [&] { return now; }, [&](const std::string& s) { out += s; }, true);
+      "planning", 1'000'000, "", [&] { return now; }, [&](const std::string& s) { out += s; }, 100);
   now = 1;
   progress.update(1);  // at this rate 11 days
   EXPECT_NE(out.find("planning  0 %"), std::string::npos) << out;
@@ -41,11 +41,41 @@ TEST(Progress, SaysNoTimeThatIsNoEstimate) {
   EXPECT_NE(out.find("ETA"), std::string::npos) << out;
 }
 
+TEST(Progress, SaysAtOnceWhatAJobHasFound) {
+  double now = 10;
+  std::string out;
+  Progress progress(
+      "planning", 0, "", [&] { return now; }, [&](const std::string& s) { out = s; }, 40);
+  now = 10.2;
+  progress.say("best so far 812 ms");
+  EXPECT_EQ(out, "\r\x1b[Kplanning  00:00  best so far 812 ms");
+  now = 13;
+  progress.update(5);
+  EXPECT_EQ(out, "\r\x1b[Kplanning  00:03  best so far 812 ms");
+  progress.say("best so far 349 ms: 1 stage on 32 devices");
+  EXPECT_EQ(out, "\r\x1b[Kplanning  00:03  best so far 349 ms: 1…");
+  progress.finish();
+  EXPECT_EQ(out, "\r\x1b[K");
+}
+
+TEST(Progress, SaysIsPatientElsewhere) {
+  double now = 0;
+  std::string out;
+  Progress progress(
+      "planning", 0, "", [&] { return now; }, [&](const std::string& s) { out += s; }, 0);
+  now = 1;
+  progress.say("best so far 812 ms");
+  EXPECT_EQ(out, "");
+  now = 31;
+  progress.update(1);
+  EXPECT_EQ(out, "planning  00:31  best so far 812 ms\n");
+}
+
 TEST(Progress, ElsewhereAPlainLineEveryHalfMinute) {
   double now = 0;
   std::string out;
   Progress progress(
-      "read", 0, "rows", [&] { return now; }, [&](const std::string& s) { out += s; }, false);
+      "read", 0, "rows", [&] { return now; }, [&](const std::string& s) { out += s; }, 0);
   for (int i = 0; i <= 70; ++i) {
     now = i;
     progress.update(static_cast<std::uint64_t>(i));

@@ -117,6 +117,10 @@ std::vector<NamedPlan> plans() {
   plan->stages = 2, plan->chunks = 2, plan->recompute = {false, false}, plan->width = 2, plan->samples = 1;
   plan->micro_batches = 6, plan->servers = having({4});
 
+  plan = &add("zero bubble (ZB-H1) with ZeRO 3 on 2 servers", llama({5, 4, 4, 3}));
+  plan->replicas = 4, plan->samples = 1, plan->micro_batches = 6, plan->zero = 3, plan->servers = having({8, 8});
+  plan->schedule = Schedule::kZbH1;
+
   plan = &add("stages of 3 devices on servers of 8 and 4", gpt({6, 4, 2, 0}));
   plan->replicas = 3, plan->samples = 1, plan->micro_batches = 8, plan->servers = having({8, 4});
 
@@ -298,7 +302,7 @@ std::string told(const NamedPlan& one, const planners::Framework& framework, con
   text += "$ " + shell_line(out.launch) + " " + shell_line(out.arguments) + "\n";
   for (const std::string& missing : out.missing) text += "and: " + missing + "\n";
   for (const EmittedFile& file : out.files) {
-    text += "--- FILE" + (file.module.empty() ? "" : " " + file.module) + "\n" + file.text;
+    text += "--- FILE" + (file.beside.empty() ? "" : " " + file.what()) + "\n" + file.text;
   }
   return text;
 }
@@ -350,6 +354,44 @@ TEST(ToType, VersionsHaveTheirWords) {
   EXPECT_THAT(read_words(out.files.front().text)->layout, HasSubstr(",chunks=2,layers=9+8+8+rest"));
 }
 
+// As a V: parts 0 and 3 on the first stage's devices.
+TEST(ToType, TorchtitanReadsListsOfWork) {
+  FrameworkPlan plan = llama({2, 2, 2, 2});
+  plan.framework = &planners::find_framework("torchtitan");
+  plan.stages = plan.chunks = 2;
+  plan.stage_of_part = {0, 1, 1, 0};
+  plan.recompute = {false, false};
+  plan.servers = having({2});
+  plan.schedule = Schedule::kSearched;
+  for (const auto& parts : {std::make_pair(0, 3), std::make_pair(1, 2)}) {
+    pipeline::GroupOrder& order = plan.order.emplace_back();
+    for (const int part : {parts.first, parts.second}) order.push_back({pipeline::WorkKind::kForward, part, 0});
+    for (const int part : {parts.second, parts.first}) {
+      order.push_back({pipeline::WorkKind::kBackward, part, 0});
+      order.push_back({pipeline::WorkKind::kWeights, part, 0});
+    }
+  }
+  EmitOptions options;
+  options.file = "runs/7b.v2.toml";
+  const Emitted out = emit_for(plan, options);
+  ASSERT_EQ(out.files.size(), 2u);
+  EXPECT_THAT(out.files[0].text, HasSubstr("pipeline_parallel_schedule = \"ZBVZeroBubble\"\n"
+                                           "pipeline_parallel_schedule_csv = \"runs/_7b_v2_schedule.csv\"\n"));
+  EXPECT_EQ(path_beside(options.file, out.files[1].beside), "runs/_7b_v2_schedule.csv");
+  EXPECT_EQ(out.files[1].text, "0F0,3F0,3I0,3W0,0I0,0W0\n1F0,2F0,2I0,2W0,1I0,1W0\n");
+  EXPECT_THAT(out.missing, ::testing::Contains(HasSubstr("PyTorch 2.8")));
+  options.version = version_asked(*plan.framework, "0.1");
+  EXPECT_THAT(emit_for(plan, options).cannot.what, HasSubstr("as a V before 0.2"));
+  // In turn, with backwards in one pass.
+  plan.stage_of_part = {0, 1, 0, 1};
+  plan.order = {{{pipeline::WorkKind::kForward, 0, 0}, {pipeline::WorkKind::kForward, 2, 0}},
+                {{pipeline::WorkKind::kForward, 1, 0}, {pipeline::WorkKind::kBackward, 1, 0}}};
+  const Emitted in_turn = emit_for(plan, options);
+  ASSERT_EQ(in_turn.files.size(), 2u) << in_turn.cannot.what;
+  EXPECT_THAT(in_turn.files[0].text, HasSubstr("pipeline_parallel_schedule = \"Interleaved1F1B\"\n"));
+  EXPECT_EQ(in_turn.files[1].text, "0F0,2F0\n1F0,1B0\n");
+}
+
 TEST(ToType, UnknownVersionsAreRefused) {
   const planners::Framework& megatron = planners::find_framework("megatron");
   for (const char* version : {"0.12", "0.16.1", "core_v0.13.0", "v0.14", "0.15.0rc1", "0.15+local"}) {
@@ -379,6 +421,10 @@ TEST(ToType, WhatIsWrittenIsReadBack) {
       const Emitted out = emitted_for(plan, planners::find_framework(name));
       if (!out.cannot.what.empty()) continue;
       SCOPED_TRACE(std::string(name) + ": " + one.name);
+      if (plan.schedule == Schedule::kZbH1) {  // no layout says who does what when
+        EXPECT_THROW(read_words(out.files.front().text), Error);
+        continue;
+      }
       ++read;
       // DeepSpeed's stages stand in the file of stages.
       const auto words = read_words(out.files.front().text + (out.files.size() > 1 ? out.files.back().text : ""));
@@ -524,10 +570,10 @@ TEST(ReadWords, WhatIsNotPlannedIsRefused) {
 
 // Beside the main file, whatever that is called.
 TEST(ToType, FilesOfPythonCanBeImported) {
-  EXPECT_EQ(module_path_beside("ds.json", "stages"), "ds_stages.py");
-  EXPECT_EQ(module_path_beside("out/my-run.v2.json", "stages"), "out/my_run_v2_stages.py");
-  EXPECT_EQ(module_path_beside("/tmp/7b", "stages"), "/tmp/_7b_stages.py");
-  EXPECT_EQ(module_path_beside("./.ds", "stages"), "./_ds_stages.py");
+  EXPECT_EQ(path_beside("ds.json", "stages.py"), "ds_stages.py");
+  EXPECT_EQ(path_beside("out/my-run.v2.json", "stages.py"), "out/my_run_v2_stages.py");
+  EXPECT_EQ(path_beside("/tmp/7b", "stages.py"), "/tmp/_7b_stages.py");
+  EXPECT_EQ(path_beside("./.ds", "schedule.csv"), "./_ds_schedule.csv");
 }
 
 TEST(ToType, WhatJaxCallsTheTreeOfVariablesIsNoModule) {

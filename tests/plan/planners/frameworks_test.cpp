@@ -102,7 +102,7 @@ std::string breaks(const std::string& name, const PlacedPlan& placed, const pipe
     }
     if (schedule == Schedule::kEager) return "schedule";
     const bool lists = schedule == Schedule::kZbH1 || schedule == Schedule::kSearched || schedule == Schedule::kZbV;
-    if (lists && name != "torch") return "schedule";
+    if (lists && name != "torch" && name != "torchtitan") return "schedule";
   }
   std::set<std::size_t> sizes;
   std::vector<pipeline::PlacedPart> parts;

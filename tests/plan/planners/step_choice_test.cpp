@@ -74,6 +74,30 @@ bool any_plan(const RandomProblem& made, std::int64_t batch, const PlanRequest& 
   return false;
 }
 
+TEST(StepChoice, TellsOfPlansOnTheWay) {
+  int told_several = 0, found = 0;
+  for (std::uint64_t seed = 300; seed < 324; ++seed) {
+    SCOPED_TRACE(seed);
+    const RandomProblem made = random_problem(seed, small_whole());
+    double shortest = kInfinity;
+    int told = 0;
+    PlanRequest request = stages_request(0);
+    request.better = [&](const pipeline::PlacedPlan& placed, double length_ms) {
+      EXPECT_EQ(pipeline::infeasible_reason(placed), "");
+      EXPECT_NEAR(pipeline::simulate_step_ms(placed), length_ms, 1e-9 * length_ms);
+      told_several += ++told == 2;
+      shortest = std::min(shortest, length_ms);
+    };
+    StepRequest step;
+    step.batch = 12;
+    const StepPlan plan = plan_step({made.profile, made.cluster, made.options, step, request});
+    EXPECT_EQ(plan.result.length_ms(), shortest);
+    found += plan.result.plan.has_value();
+  }
+  EXPECT_GT(found, 8);
+  EXPECT_GT(told_several, 4);
+}
+
 TEST(StepChoice, AnyBatchHasAPlanWhereThereIsOne) {
   int found = 0, on_fewer = 0, none = 0;
   for (std::uint64_t seed = 0; seed < 60 / kShare; ++seed) {

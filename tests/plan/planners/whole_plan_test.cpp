@@ -371,8 +371,8 @@ void compare_answers(const std::function<Case(int)>& make, Effort effort, int ca
     gaps += gap;
     worst = std::max(worst, gap);
     EXPECT_LE(gap, most_gap + (found_answer.leaner.empty() ? kSameLength : kLittleLonger))
-        << plan_text(plan) << ", " << plan.simulated_step_ms << " ms; of one width " << enumerate(c, true).simulated_any
-        << ", of any " << least_of_any_widths(c);
+        << plan_text(plan.placed) << ", " << plan.simulated_step_ms << " ms; of one width "
+        << enumerate(c, true).simulated_any << ", of any " << least_of_any_widths(c);
     EXPECT_GE(gap, -1e-9);
     for (const Bounds* bounds : {&found_answer.bounds, &found_answer.any_widths}) {
       if (bounds == &found_answer.bounds && found_answer.mixed) continue;  // about plans of one width
