@@ -47,8 +47,8 @@ struct InOrder {
 // Does what this loop does, to the same end:
 //   for (i = 0; i < count && wanted(i) && !over(); ++i) { begin(i); work(i); take(i); }
 // Turns begin before those in front of them are taken; those that turn out not to be wanted are dropped. A turn that
-// throws ends the loop as it would there. Inside a turn that runs beside
-// others a loop runs on that turn's thread alone.
+// throws ends the loop as it would there. Inside a turn that runs beside others a loop
+// runs on that turn's thread alone.
 void run_in_order(std::size_t count, const InOrder& loop);
 
 // Does what this loop does, to the same end:

@@ -88,12 +88,6 @@ Emitted emit_torchtitan(const FrameworkPlan& plan, const EmitOptions& options) {
           "modules are called as in torchtitan's own models (tok_embeddings, layers.0, norm, output); --layers "
           "\"NAME.{i}\" writes those of the module");
     }
-    if (begins && schedule_name(plan) == "ZBVZeroBubble") {
-      out = {};
-      out.cannot = {"parts that lie as a V before 0.2",
-                    "leave out --framework-version, or plan with another --schedule"};
-      return out;
-    }
     if (plan.shares_variables) {
       out.missing.push_back("stages share variables: torchtitan sums no gradients between stages, untie them");
     }
@@ -139,7 +133,9 @@ Emitted emit_torchtitan(const FrameworkPlan& plan, const EmitOptions& options) {
     std::string lists;
     for (const std::string& row : torch_order(plan.order, ',')) lists += row + "\n";
     out.files.push_back({kListsBeside, lists});
-    out.missing.push_back("the file of pipeline_parallel_schedule_csv on every server: automap emit writes it");
+    out.missing.push_back(
+        "the file of pipeline_parallel_schedule_csv, which automap emit writes, on every server; it is looked for from "
+        "the folder that training starts in");
     if (schedule_name(plan) == "ZBVZeroBubble") {
       out.missing.push_back("PyTorch 2.8 or later: before, lists of work do not say that parts lie as a V");
     }

@@ -175,22 +175,23 @@ std::optional<Candidate> find(const KindRow& row, const KindTurn& turn) {
 Answer answer(Question& question, const std::vector<KindRow>& kinds, const OtherProfile& other) {
   apply_framework(question);
   bool other_profile = false;
+  // Where plans of one schedule alone are asked for, those of others, which it is searched beside, are no answer.
+  const auto better = question.request.better;
+  if (question.beside.only) question.request.better = {};
   Answer out = answer_of(search_within_memory(question, other, &other_profile));
   out.other_profile = other_profile;
   out.only_ordered = question.beside.only.has_value();
-  out.notes.cut_by_time = out.notes.cut_by_time || question.request.stopped();
-  if (!out.one_width.found() || kinds.empty() || question.request.stopped()) return out;
+  const bool stopped = question.request.stopped();
+  out.notes.cut_by_time = out.notes.cut_by_time || stopped;
+  if (!out.one_width.found() || kinds.empty() || stopped) return out;
   const auto start = std::chrono::steady_clock::now();
   const double searched_ms = out.notes.planning_ms;
   const auto spent_ms = [&] { return searched_ms + 1e3 * seconds_since(start); };
   Question rest = question;
-  rest.request.progress = {};
   rest.request.better = {};
   const auto tell = [&] {
-    const Candidate& best = out.plan();
-    if (question.request.better && out.notes.objective == Objective::kSimulated) {
-      question.request.better(best.placed, best.simulated_step_ms);
-    }
+    if (!better || out.notes.objective != Objective::kSimulated || (question.beside.only && !out.ordered)) return;
+    better(out.plan().placed, out.plan().simulated_step_ms);
   };
   tell();
   rest.step.batch = std::llround(out.one_width.size.batch());

@@ -689,10 +689,13 @@ void WidthPlanner::look(const std::vector<StepSize>& sizes, std::size_t among) {
     ask(splits, glance, &best_ms, bound_ms);
     splits.erase(std::remove_if(splits.begin(), splits.end(), [](const Split& split) { return !split.result; }),
                  splits.end());
-    const auto glanced_ms = [](const Split& split) { return split.result->length_ms(); };
+    // A glance that found no plan says nothing of how short one is.
+    const auto hope_ms = [](const Split& split) {
+      return split.result->plan ? split.result->length_ms() / (1 + kNearGlance) : split.bound_ms;
+    };
     std::stable_sort(splits.begin(), splits.end(),
-                     [&](const Split& a, const Split& b) { return glanced_ms(a) < glanced_ms(b); });
-    ask(splits, request, &best_ms, [&](const Split& split) { return glanced_ms(split) / (1 + kNearGlance); });
+                     [&](const Split& a, const Split& b) { return hope_ms(a) < hope_ms(b); });
+    ask(splits, request, &best_ms, hope_ms);
   } else {
     ask(splits, request, &best_ms, bound_ms);
   }

@@ -21,7 +21,7 @@
 
 namespace automap::planners {
 
-// Looks at all splits take at most this part of the effort, glances before them an eighth as much.
+// A look at every split takes one part of so many of the effort, a glance before it an eighth of that.
 constexpr int kLookShare = 4;
 
 class WidthPlanner {

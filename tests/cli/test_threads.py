@@ -7,6 +7,8 @@ from programs import FIXTURES, ProgramTest, environment, run, without_times
 
 # Widths to be looked at, and splits to be dropped; what one framework can run; several widths of fast machines.
 SMALL = ("gpt2.hlo.gz", "--cluster", "config-a", "--effort", "quick")
+# More effort: glances come before looks at splits.
+GLANCES = ("lit_small.hlo.gz", "--cluster", "h100-2x8", "--effort", "normal")
 LARGER = [
     ("t5_6_6.hlo.gz", "--cluster", "config-b", "--effort", "quick", "--for", "megatron"),
     ("vgg19.hlo.gz", "--cluster", "h100-2x8", "--effort", "quick"),
@@ -32,6 +34,9 @@ class Threads(ProgramTest):
         by_environment = [self.answer(SMALL, env=environment(OMP_NUM_THREADS=threads)) for threads in ("1", "3")]
         self.assertEqual(*by_environment)
         self.assertEqual(self.answer(SMALL, "--threads", "2"), by_environment[0])
+
+    def test_with_glances(self):
+        self.check(GLANCES, 7)
 
     def test_larger_questions(self):
         for question in LARGER:

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "common/base/error.h"
 #include "common/pipeline/random_problem.h"
 
 namespace automap::planners {
@@ -44,10 +45,17 @@ TEST(Answer, SaysWhetherASignalEndedIt) {
     ASSERT_TRUE(found.one_width.found());
     EXPECT_EQ(found.notes.cut_by_time, signal);
   }
-  // Before any kind is asked.
+}
+
+// A plan of another schedule is no answer.
+TEST(Answer, TellsOfTheScheduleAloneThatIsAskedFor) {
+  stopped = false;
   Question question = small_question();
-  const Answer found = answer(question, {nothing_found<false>()});
-  EXPECT_TRUE(found.notes.cut_by_time);
+  question.beside.only = pipeline::Schedule::kSearched;
+  question.request.better = [&](const pipeline::PlacedPlan& placed, double) {
+    EXPECT_EQ(placed.plan.schedule, pipeline::Schedule::kSearched);
+  };
+  EXPECT_THROW(answer(question, {nothing_found<false>()}), Error);
 }
 
 TEST(Answer, IsNoLongerThanWhatItTold) {
