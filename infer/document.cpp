@@ -12,6 +12,7 @@
 #include "infer/utilization.h"
 #include "plan/planners/believable.h"
 #include "plan/planners/layers.h"
+#include "plan/planners/leaner.h"
 
 namespace automap::infer {
 namespace {
@@ -203,12 +204,15 @@ void list_kinds(const Question& question, const PlanInput& input, const Answer& 
   std::stable_sort(corners.begin(), corners.end(), [](const PlanCorner& a, const PlanCorner& b) {
     return std::make_pair(!a.fits, a.simulated_step_ms) < std::make_pair(!b.fits, b.simulated_step_ms);
   });
-  const PlanCorner& best = corners.front();
-  if (best.fits && best.simulated_step_ms < document->simulated_step_ms * (1 - kWorthSaying)) {
-    document->warnings.push_back("a step of \"" + best.name + "\" is " +
-                                 format_percent(1 - best.simulated_step_ms / document->simulated_step_ms) +
+  // What the leaner plan costs is said already.
+  const auto best = std::find_if(corners.begin(), corners.end(), [&](const PlanCorner& corner) {
+    return answer.leaner.empty() || corner.left_out != planners::kLeanerTaken;
+  });
+  if (best->fits && best->simulated_step_ms < document->simulated_step_ms * (1 - kWorthSaying)) {
+    document->warnings.push_back("a step of \"" + best->name + "\" is " +
+                                 format_percent(1 - best->simulated_step_ms / document->simulated_step_ms) +
                                  " shorter than this plan's, but " +
-                                 (best.left_out.empty() ? "plans were judged by V" : best.left_out));
+                                 (best->left_out.empty() ? "plans were judged by V" : best->left_out));
   }
 }
 

@@ -113,7 +113,7 @@ void prefer_lean(const Question& question, Answer* out) {
   for (Candidate& one : out->kinds) {
     if (one.found() && one.left_out.empty() && one.simulated_step_ms < out->one_width.simulated_step_ms &&
         one.simulated_step_ms >= shortest_ms * (1 - kProvenGap)) {
-      one.left_out = "it fills more memory, and the leaner of plans as long is taken";
+      one.left_out = kLeanerTaken;
     }
   }
 }
@@ -239,7 +239,7 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
       if (question.beside.only) {
         one.left_out = std::string("--schedule ") + to_string(*question.beside.only) + " is asked for";
       } else if (one.ordered() && out.notes.objective == Objective::kSimulated) {
-        one.left_out = "it fills more memory, and the leaner of plans as long is taken";
+        one.left_out = kLeanerTaken;
       }
     }
   }

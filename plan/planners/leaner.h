@@ -15,6 +15,8 @@ constexpr double kSameLength = 0.001;
 // less than kRoomy: what a framework adds is not known that well.
 constexpr double kLittleLonger = 0.01;
 constexpr double kFull = 0.95, kRoomy = 0.85;
+// Why a shorter candidate is not the plan then (Candidate::left_out).
+constexpr const char* kLeanerTaken = "it fills more memory, and the leaner of plans as long is taken";
 
 struct LeanerPlan {
   Candidate plan;

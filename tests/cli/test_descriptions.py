@@ -107,6 +107,16 @@ class Descriptions(unittest.TestCase):
         self.assertIn("sequence 8, f32, AdamW; assumed: a batch of 256 samples", first)
         self.assertNotIn("export it", done.stdout)
 
+    def test_what_a_leaner_plan_costs_is_said_once(self):
+        done = self.run_program("automap-infer", "llama3-8b", "--cluster", "h100-8x8", "--batch", "512", "--sequence", "8192", "--for",
+                                "torchtitan", "--stages", "1", "--effort", "quick", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        plan = json.loads(done.stdout)
+        self.assertEqual([w for w in plan["warnings"] if "short" in w], [w for w in plan["warnings"] if "shortest found" in w])
+        self.assertEqual(len([w for w in plan["warnings"] if "shortest found" in w]), 1)
+        shortest = min(plan["corners"], key=lambda corner: corner["simulated_step_ms"] if corner["fits"] else float("inf"))
+        self.assertIn("the leaner of plans as long is taken", shortest["left_out"])
+
     def test_every_command_takes_one(self):
         path = self.write("model.json", TINY)
         for words in (["automap-inspect", path], ["automap-profile", path],
