@@ -7,7 +7,6 @@
 #include <limits>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "common/base/cli.h"
@@ -18,6 +17,7 @@
 #include "common/base/log.h"
 #include "common/base/options.h"
 #include "common/base/printable.h"
+#include "common/base/processors.h"
 #include "common/base/progress.h"
 #include "common/base/text_table.h"
 #include "datagen/distributions.h"
@@ -31,7 +31,7 @@ using namespace automap::datagen;
 
 constexpr std::uint64_t kMostPreviewed = 1000;
 // More threads than this per processor only cost memory.
-constexpr unsigned kMostThreadsPerProcessor = 4;
+constexpr int kMostThreadsPerProcessor = 4;
 
 struct Options {
   std::string config = "mixed", output, shard_range, part;
@@ -170,9 +170,9 @@ std::uint64_t rows_in_range(const GenerateOptions& options) {
 }
 
 int thread_count(int asked) {
-  const unsigned processors = std::max(1u, std::thread::hardware_concurrency());
-  if (asked == 0) return static_cast<int>(processors);
-  const auto most = static_cast<int>(std::max(8u, kMostThreadsPerProcessor * processors));
+  const int processors = usable_processors();
+  if (asked == 0) return processors;
+  const int most = std::max(8, kMostThreadsPerProcessor * processors);
   if (asked <= most) return asked;
   log_warning("--threads " + std::to_string(asked) + " on " + std::to_string(processors) + " processors: using " +
               std::to_string(most));

@@ -5,10 +5,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
-#include <thread>
 
 #include "common/base/error.h"
 #include "common/base/log.h"
+#include "common/base/processors.h"
 #include "common/base/text_table.h"
 #include "models/features.h"
 #include "models/flat_env.h"
@@ -67,12 +67,8 @@ bool asks_for_text(const std::string& argument) {
 
 }  // namespace
 
-int machine_cores() {
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
-
 int threads_of(const TrainOptions& options) {
-  const int cores = machine_cores();
+  const int cores = usable_processors();
   if (options.threads == 0) return cores;
   if (options.threads > std::max(16, 4 * cores)) {
     log_warning("--threads " + std::to_string(options.threads) + " on " + std::to_string(cores) + " cores: using " +

@@ -80,9 +80,8 @@ TrainOptions preset_options(const std::string& preset);
 
 void declare_options(OptionTable& table, TrainOptions& options);
 
-// Cores of the machine, and the threads that `options.threads` comes to: 0 is all cores, and more than four times the
-// cores (at least 16) is brought down to the cores with a warning.
-int machine_cores();
+// The threads that `options.threads` comes to: 0 is one for each usable processor, and more than four times those (at
+// least 16) is brought down to as many as those with a warning.
 int threads_of(const TrainOptions& options);
 
 // Parses twice: the preset (and with --resume the run's own config.ini) gives the defaults of everything else. False

@@ -8,6 +8,7 @@
 
 #include "common/base/cli.h"
 #include "common/base/printable.h"
+#include "common/base/processors.h"
 #include "common/base/text_table.h"
 
 namespace automap::train {
@@ -229,7 +230,7 @@ Json run_json(int argc, const char* const* argv, const TrainOptions& options, co
   out["data"] = options.data;
   out["data_fingerprint"] = source.fingerprint();
   out["cpu"] = cpu_model();
-  out["cores"] = machine_cores();
+  out["cores"] = usable_processors();
   out["threads"] = threads;
   out["torch"] = torch;
   return out;

@@ -1,7 +1,5 @@
 #include "common/base/in_order.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
@@ -11,6 +9,8 @@
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "common/base/processors.h"
 
 namespace automap {
 namespace {
@@ -27,13 +27,6 @@ int threads_of_environment() {
   const auto [end, error] = std::from_chars(all.data(), all.data() + all.size(), number);
   const bool ends_well = error == std::errc() && (end == all.data() + all.size() || *end == ',');
   return ends_well && number > 0 ? number : 0;
-}
-
-int cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
-  return static_cast<int>(std::thread::hardware_concurrency());
 }
 
 class Loop {
@@ -148,7 +141,7 @@ class Loop {
 
 void set_loop_threads(int threads) {
   if (threads == 0) threads = threads_of_environment();
-  if (threads == 0) threads = std::min(cores(), kMostOwnThreads);
+  if (threads == 0) threads = std::min(usable_processors(), kMostOwnThreads);
   allowed = std::clamp(threads, 1, kMostLoopThreads);
 }
 

@@ -12,7 +12,7 @@
 namespace automap {
 
 // Threads that a loop may use, the caller's included: 1 until a program says otherwise. 0: as many as OMP_NUM_THREADS
-// says, else as there are cores for this process, at most kMostOwnThreads: each has memory of its own.
+// says, else as there are processors for this process, at most kMostOwnThreads: each has memory of its own.
 constexpr int kMostLoopThreads = 4096, kMostOwnThreads = 16;
 void set_loop_threads(int threads);
 int loop_threads();
