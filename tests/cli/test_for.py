@@ -78,7 +78,7 @@ class For(ProgramTest):
     def test_contradictions(self):
         for framework, *options in (("megatron", "--schedule", "gpipe"), ("jax", "--schedule", "adaptive"),
                                     ("deepspeed", "--zero", "2", "--stages", "2"), ("torchtitan", "--zero", "1"),
-                                    ("deepspeed", "--chunks", "2"), ("torchtitan", "--zero-bubble", "auto"),
+                                    ("deepspeed", "--chunks", "2"), ("megatron", "--zero-bubble", "auto"),
                                     ("torch", "--mixed-widths", "auto"), ("jax", "--replicas", "fractional")):
             with self.subTest(framework=framework, options=options):
                 result = run("automap-infer", TINY, "--cluster", "config-b", "--for", framework, *options)
