@@ -22,9 +22,13 @@
 namespace automap::search {
 namespace {
 
-profile::ReadModule whole_model(const ModelOptions& options) {
-  return profile::load_whole_model(options.path, "automap-search needs the model itself, as HLO", options.as_is,
-                                   options.step);
+void load_module(const ModelOptions& options, LoadedModule* out) {
+  profile::ReadModule read = profile::load_whole_model(options.path, "automap-search needs the model itself, as HLO",
+                                                       options.as_is, options.step);
+  out->source = input_name(options.path);
+  out->form = std::move(read.form);
+  out->module = std::make_unique<hlo::HloModule>(std::move(read.module));
+  out->name = profile::model_name(out->source, std::string(out->module->graph.name()));
 }
 
 // What a plan is judged on when nobody says: the paper's servers of 8 V100.
@@ -235,7 +239,6 @@ machine::Cluster PricingOptions::cluster_for(const OptionTable& table, int devic
 
 LoadedModel load_sharding_model(const ModelOptions& options, int shards) {
   LoadedModel out;
-  out.source = input_name(options.path);
   sharding::ModelOptions model;
   model.shards = shards;
   // Before the model, which may be large.
@@ -243,24 +246,17 @@ LoadedModel load_sharding_model(const ModelOptions& options, int shards) {
     out.variables = std::make_unique<std::vector<graph::VariableRequest>>(graph::load_variable_list(options.variables));
     model.variables = out.variables.get();
   }
-  profile::ReadModule read = whole_model(options);
-  out.form = std::move(read.form);
-  out.module = std::make_unique<hlo::HloModule>(std::move(read.module));
-  out.name = profile::model_name(out.source, std::string(out.module->graph.name()));
+  load_module(options, &out);
   out.model = std::make_unique<sharding::ShardingModel>(sharding::ShardingModel::build(out.module->graph, model));
   return out;
 }
 
 LoadedStep load_training_step(const ModelOptions& options) {
   LoadedStep out;
-  out.source = input_name(options.path);
   std::vector<graph::VariableRequest> variables;
   // Before the model, which may be large.
   if (!options.variables.empty()) variables = graph::load_variable_list(options.variables);
-  profile::ReadModule read = whole_model(options);
-  out.form = std::move(read.form);
-  out.module = std::make_unique<hlo::HloModule>(std::move(read.module));
-  out.name = profile::model_name(out.source, std::string(out.module->graph.name()));
+  load_module(options, &out);
   graph::TrainingStepOptions step_options;
   if (!options.variables.empty()) step_options.variables = &variables;
   out.step = graph::analyze_training_step(out.module->graph, step_options);

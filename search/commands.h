@@ -64,10 +64,13 @@ struct PricingOptions {
 };
 
 // What was read. The graph stays in place when the struct moves.
-struct LoadedModel {
+struct LoadedModule {
   std::string source, name;  // for errors; for people
   std::string form;          // "HLO text", "config.json"
   std::unique_ptr<hlo::HloModule> module;
+};
+
+struct LoadedModel : LoadedModule {
   std::unique_ptr<std::vector<graph::VariableRequest>> variables;
   std::unique_ptr<sharding::ShardingModel> model;
 };
@@ -75,9 +78,7 @@ struct LoadedModel {
 LoadedModel load_sharding_model(const ModelOptions& options, int shards);
 
 // The same for commands that look at the step instead.
-struct LoadedStep {
-  std::string source, name, form;
-  std::unique_ptr<hlo::HloModule> module;
+struct LoadedStep : LoadedModule {
   graph::TrainingStep step;
 };
 // Throws as profile::load_model, graph::load_variable_list and graph::analyze_training_step.

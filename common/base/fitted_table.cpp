@@ -185,6 +185,11 @@ std::string FittedTable::render(const std::string& indent, int width) const {
   return out;
 }
 
+int columns_of_terminal(int descriptor) {
+  winsize size = {};
+  return ::isatty(descriptor) == 1 && ::ioctl(descriptor, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
 int terminal_columns() {
   constexpr long kMost = 10000;
   if (const char* const said = std::getenv("COLUMNS")) {
@@ -192,9 +197,7 @@ int terminal_columns() {
     const long columns = std::strtol(said, &end, 10);
     if (*end == '\0' && columns > 0 && columns <= kMost) return static_cast<int>(columns);
   }
-  winsize size = {};
-  if (::isatty(STDOUT_FILENO) != 1 || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
-  return size.ws_col;
+  return columns_of_terminal(STDOUT_FILENO);
 }
 
 }  // namespace automap

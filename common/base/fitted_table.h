@@ -40,6 +40,8 @@ class FittedTable {
   std::vector<std::vector<std::string>> rows_;
 };
 
+// The columns of the terminal that a file descriptor is; 0: it is none, or does not say.
+int columns_of_terminal(int descriptor);
 // The columns that COLUMNS says, else those of the terminal on standard output; 0: there is no terminal, either.
 int terminal_columns();
 

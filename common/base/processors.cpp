@@ -20,10 +20,9 @@ std::string line_of(const char* path) {
 }
 
 int quota() {
-  const std::string folder = "/sys/fs/cgroup/";
-  if (const int v2 = processors_of_quota(line_of((folder + "cpu.max").c_str())); v2 > 0) return v2;
-  return processors_of_quota(line_of((folder + "cpu/cpu.cfs_quota_us").c_str()) + " " +
-                             line_of((folder + "cpu/cpu.cfs_period_us").c_str()));
+  if (const int v2 = processors_of_quota(line_of("/sys/fs/cgroup/cpu.max")); v2 > 0) return v2;
+  return processors_of_quota(line_of("/sys/fs/cgroup/cpu/cpu.cfs_quota_us") + " " +
+                             line_of("/sys/fs/cgroup/cpu/cpu.cfs_period_us"));
 }
 
 int allowed_processors() {

@@ -1,6 +1,5 @@
 #include "common/base/progress.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 #include <cstdio>
 
 #include "common/base/clock.h"
+#include "common/base/fitted_table.h"
 #include "common/base/log.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
@@ -22,9 +22,8 @@ constexpr int kUsualColumns = 80;  // of a terminal that does not say
 // 0: standard error is no terminal.
 int columns_of_stderr() {
   if (::isatty(STDERR_FILENO) != 1) return 0;
-  winsize size = {};
-  const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
-  return known ? size.ws_col : kUsualColumns;
+  const int columns = columns_of_terminal(STDERR_FILENO);
+  return columns > 1 ? columns : kUsualColumns;
 }
 
 void write_stderr(const std::string& text) {

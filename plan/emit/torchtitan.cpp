@@ -75,6 +75,7 @@ Emitted emit_torchtitan(const FrameworkPlan& plan, const EmitOptions& options) {
   const bool begins = options.version.before(0, 2);
   Emitted out;
   const bool pipeline = plan.stages > 1;
+  const std::string schedule = schedule_name(plan);
   ModulePaths paths;
   if (pipeline) {
     const bool own_names = !layers.empty() || has_torchtitan_names(plan) || plan.stacks.size() != 1;
@@ -107,7 +108,7 @@ Emitted emit_torchtitan(const FrameworkPlan& plan, const EmitOptions& options) {
   parallel("tensor_parallel_degree", plan.width);
   parallel("pipeline_parallel_degree", plan.stages);
   if (pipeline) {
-    keys.push_back({"parallelism", "pipeline_parallel_schedule", schedule_name(plan), true});
+    keys.push_back({"parallelism", "pipeline_parallel_schedule", schedule, true});
     if (!plan.order.empty()) {
       keys.push_back({"parallelism", "pipeline_parallel_schedule_csv", path_beside(options.file, kListsBeside), true});
     }
@@ -136,7 +137,7 @@ Emitted emit_torchtitan(const FrameworkPlan& plan, const EmitOptions& options) {
     out.missing.push_back(
         "the file of pipeline_parallel_schedule_csv, which automap emit writes, on every server; it is looked for from "
         "the folder that training starts in");
-    if (schedule_name(plan) == "ZBVZeroBubble") {
+    if (schedule == "ZBVZeroBubble") {
       out.missing.push_back("PyTorch 2.8 or later: before, lists of work do not say that parts lie as a V");
     }
   }

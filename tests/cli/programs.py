@@ -62,6 +62,20 @@ def without_times(value):
     return [without_times(v) for v in value] if isinstance(value, list) else value
 
 
+def read_terminal(ours):
+    """All that programs write to a terminal until the last of them has closed it; `ours` is the other end."""
+    text = b""
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:  # the end, of a terminal
+            part = b""
+        if not part:
+            os.close(ours)
+            return text.decode()
+        text += part
+
+
 def profile_csv(instructions=40, **columns):
     """A profile whose instructions all cost the same; columns give other values."""
     values = {"c_ms": 1.0, "a_bytes": 1e6, "w_bytes": 1e6, "stash_bytes": 1e6, **columns}

@@ -15,7 +15,7 @@ import unittest
 from pathlib import Path
 
 from plan_lists import listed
-from programs import BIN, FIXTURES, SANITIZED, SOURCE, TIMEOUT_S, ProgramTest, environment, profile_csv, run
+from programs import BIN, FIXTURES, SANITIZED, SOURCE, TIMEOUT_S, ProgramTest, environment, profile_csv, read_terminal, run
 
 try:
     import jsonschema
@@ -267,15 +267,9 @@ class Terminal(ProgramTest):
         command = [str(BIN / "automap-infer"), str(FIXTURES / "tiny_mlp.hlo"), "--cluster", "config-a", "--effort", "quick", "--json"]
         with open(self.folder / "plan.json", "wb") as out, subprocess.Popen(command, env=environment(), stdout=out, stderr=theirs) as process:
             os.close(theirs)
-            said = b""
-            while True:
-                try:
-                    said += os.read(ours, 4096)
-                except OSError:  # the program has ended, and so has its terminal
-                    break
-        os.close(ours)
+            said = read_terminal(ours)
         self.assertEqual(process.returncode, 0, said)
-        lines = said.decode().split("\r\x1b[K")
+        lines = said.split("\r\x1b[K")
         told = [line for line in lines if line.startswith("planning") and "best so far" in line]
         self.assertRegex(told[0], r"^planning  \d\d:\d\d  best so far \S+ \w+ a step: ")
         self.assertLess(max(map(len, told)), 80)

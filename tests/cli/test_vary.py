@@ -10,7 +10,7 @@ import subprocess
 import unittest
 import xml.etree.ElementTree as ElementTree
 
-from programs import BIN, FIXTURES, TIMEOUT_S, ProgramTest, environment, profile_csv, run
+from programs import BIN, FIXTURES, TIMEOUT_S, ProgramTest, environment, profile_csv, read_terminal, run
 
 SVG = "{http://www.w3.org/2000/svg}"
 TINY = FIXTURES / "tiny_mlp.hlo"
@@ -184,18 +184,9 @@ class Colours(ProgramTest):
         process = subprocess.Popen([BIN / "automap-infer", *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs,
                                    env=environment(COLUMNS="100", TERM="xterm", **env))
         os.close(theirs)
-        text = b""
-        while True:
-            try:
-                part = os.read(ours, 65536)
-            except OSError:  # the end, of a terminal
-                break
-            if not part:
-                break
-            text += part
-        os.close(ours)
+        text = read_terminal(ours)
         process.wait(TIMEOUT_S)
-        return text.decode().replace("\r\n", "\n")
+        return text.replace("\r\n", "\n")
 
     def test_terminals_alone_have_colours(self):
         on = (TINY, "--cluster", "config-a", "--effort", "quick", "--explore", "off", "--memory", "off", "--attention", "as-written")

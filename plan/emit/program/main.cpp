@@ -175,9 +175,13 @@ const pipeline::PlanCorner& corner_of(const EmitProgramOptions& o, const PlanDoc
               names.empty() ? "plan with --explore on" : "it has " + join(names));
 }
 
+bool to_a_file(const EmitProgramOptions& o) {
+  return !o.output.empty() && o.output != "-";
+}
+
 // Writes all files or none.
 void write_files(const EmitProgramOptions& o, const Emitted& emitted) {
-  if (o.output.empty() || o.output == "-") {
+  if (!to_a_file(o)) {
     if (emitted.files.size() > 1) {
       throw Error(ErrorKind::kUsage, "--to " + o.to + " writes several files of this plan, not to standard output",
                   "give -o FILE");
@@ -197,7 +201,7 @@ void write_files(const EmitProgramOptions& o, const Emitted& emitted) {
 
 // The programs of every stage, all files or none.
 int emit_programs(const EmitProgramOptions& o, const PlanDocument& document) {
-  if (o.model.empty() || o.output.empty() || o.output == "-") {
+  if (o.model.empty() || !to_a_file(o)) {
     throw Error(ErrorKind::kUsage, "--to hlo needs the model that is cut, and a folder for its programs",
                 "automap emit PLAN --model MODULE --to hlo -o DIR");
   }
@@ -245,7 +249,7 @@ int emit_main(int argc, char** argv) {
   const planners::Framework& framework = planners::find_framework(o.to);
   emit::EmitOptions words;
   words.layers = o.layers;
-  if (!o.output.empty() && o.output != "-") words.file = o.output;
+  if (to_a_file(o)) words.file = o.output;
   if (!o.version.empty()) words.version = emit::version_asked(framework, o.version);
   const PlanDocument document = pipeline::load_plan(o.plan);
   // Before the model is read.
@@ -282,11 +286,11 @@ int emit_main(int argc, char** argv) {
   }
   if (o.json) {
     print_exact(emitted_json(o, emitted));
-    if (!o.output.empty() && o.output != "-") write_files(o, emitted);
+    if (to_a_file(o)) write_files(o, emitted);
     return 0;
   }
   write_files(o, emitted);
-  if (!emitted.launch.empty() && !o.output.empty() && o.output != "-") {
+  if (!emitted.launch.empty() && to_a_file(o)) {
     std::string behind = emitted.with_file;
     if (const std::size_t at = behind.find("FILE"); at != std::string::npos) {
       behind.replace(at, 4, emit::shell_word(o.output));
@@ -294,7 +298,7 @@ int emit_main(int argc, char** argv) {
     log_info("start it with " + printable(emit::shell_line(emitted.launch) + (behind.empty() ? "" : " ") + behind));
   }
   for (const emit::EmittedFile& file : emitted.files) {
-    if (file.beside.empty() || o.output.empty() || o.output == "-") continue;
+    if (file.beside.empty() || !to_a_file(o)) continue;
     log_info("and: " + printable(emit::path_beside(o.output, file.beside)) + " is written beside it");
   }
   for (const std::string& missing : emitted.missing) log_info("and: " + missing);
