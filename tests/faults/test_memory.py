@@ -8,6 +8,7 @@ import json
 import random
 import resource
 import shutil
+import signal
 import subprocess
 import unittest
 
@@ -159,16 +160,25 @@ class OutOfMemory(ProgramTest):
                     self.assertLess(limit, 2 << 30, "never enough")
 
     def test_limits_just_below_what_loads_a_program(self):
-        """There the loader says what it lacks (127), or the program does: no signal, though not even an exception can be made."""
+        """There the loader says what it lacks (127), or the program does: no signal, though not even an exception can be made.
+
+        The loader itself may be killed by one: glibc 2.36 does not look at what it gets for its own tables, in 8 KiB of
+        limits. It tells of its work where asked to, so that this is seen for what it is: nothing had been initialized."""
         for program in ("automap", "automap-infer", "automap-search", "automap-profile"):
             least = self.least_to_start(program)
+            initialized = 0
             for below in range(0, 640, rounds(16, 4)):
                 with self.subTest(program=program, below=below):
-                    result = self.start((program, "--version"), limit=least - (below << 10))
+                    result = self.start((program, "--version"), limit=least - (below << 10), LD_DEBUG="files")
                     text = result.stderr.decode(errors="replace")
-                    self.assertIn(result.returncode, (0, 3, 127), text)
+                    if "calling init: " in text:
+                        initialized += 1
+                        self.assertIn(result.returncode, (0, 3, 127), text)
+                    else:
+                        self.assertIn(result.returncode, (127, -signal.SIGSEGV), text)
                     if result.returncode == 3:
                         self.assertIn("error: out of memory", text)
+            self.assertGreater(initialized, 0, f"{program} was loaded under none of the limits")
 
     @unittest.skipUnless((BIN / "libautomap_learned.so").exists(), "built without LibTorch")
     def test_training_in_little(self):
