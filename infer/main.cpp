@@ -208,7 +208,9 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
   report.made_here = !call.input.taken.empty();
   report.masked_attentions = call.input.work.masked_attentions;
   report.training = call.input.profile.forward_fraction < 1;
-  report.expected_error = planners::expected_errors(call.input.profile, call.cluster).compute;
+  const planners::ExpectedErrors errors = planners::expected_errors(call.input.profile, call.cluster);
+  report.time_less = errors.compute_less;
+  report.time_more = errors.compute_more;
   report.kinds_asked = options.explore == "on";
   report.details = options.details;
   report.width = report_width();

@@ -105,9 +105,11 @@ std::string headline_text(const PlanDocument& document, const ReportOptions& opt
 
 // What the plan takes.
 std::string figures_text(const PlanDocument& document, const ReportOptions& options) {
-  const double step = document.simulated_step_ms, factor = 1 + options.expected_error;
+  const double step = document.simulated_step_ms;
   std::string out = format_ms(step) + " a step";
-  if (options.expected_error > 0) out += " (" + format_ms(step / factor) + " to " + format_ms(step * factor) + ")";
+  if (options.time_more > 0) {
+    out += " (" + format_ms(step / (1 + options.time_less)) + " to " + format_ms(step * (1 + options.time_more)) + ")";
+  }
   const pipeline::PlanUtilization& use = document.utilization;
   if (use.tokens_per_s > 0) {
     out += ", " + format_count(std::llround(use.tokens_per_s)) + " tokens/s";

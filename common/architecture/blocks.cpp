@@ -97,12 +97,14 @@ Value StepBuilder::attention(const Block& b, Value x) {
     };
     Value query = kNoValue, key = kNoValue, value = kNoValue;
     if (b.one_product && !b.cross) {
-      const std::int64_t first = b.heads * b.head_size, second = first + b.kv_heads * b.head_size;
-      const std::int64_t all = second + b.kv_heads * b.value_size;
-      const Value three = linear(x, "qkv", all, b.query_bias);
-      query = heads(tape_.slice(three, 2, 0, first), b.heads, b.head_size);
-      key = heads(tape_.slice(three, 2, first, second), b.kv_heads, b.head_size);
-      value = heads(tape_.slice(three, 2, second, all), b.kv_heads, b.value_size);
+      // Head by head, as frameworks lay it out that split it over devices: the query heads of each key, it, its value.
+      const std::int64_t each = b.heads / b.kv_heads, queries = each * b.head_size, keys = queries + b.head_size;
+      const std::int64_t all = keys + b.value_size;
+      const Value three = heads(linear(x, "qkv", b.kv_heads * all, b.query_bias), b.kv_heads, all);
+      const Dims dims = tape_.dims(three);
+      query = tape_.reshape(tape_.slice(three, 3, 0, queries), {dims[0], dims[1], b.heads, b.head_size});
+      key = tape_.slice(three, 3, queries, keys);
+      value = tape_.slice(three, 3, keys, all);
     } else {
       query = heads(linear(x, "query", b.heads * b.head_size, b.query_bias), b.heads, b.head_size);
       key = heads(linear(other, "key", b.kv_heads * b.head_size, b.query_bias), b.kv_heads, b.head_size);

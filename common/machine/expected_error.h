@@ -6,9 +6,12 @@
 
 namespace automap::machine {
 
+// From estimate / (1 + less) to estimate * (1 + more) lie four of five measurements, or are assumed to.
 struct ExpectedError {
-  double share = 0;   // a typical |estimated / measured - 1|; 0.1 stands for +-10 %
+  double less = 0, more = 0;
   std::string basis;  // what it was measured on, "layers of transformers on a V100"; empty: an assumption
+
+  double larger() const { return less > more ? less : more; }
 };
 
 // Of the compute of a stage, estimated for `device` (a name or alias of the device table, or another one), in a module

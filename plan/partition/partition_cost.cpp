@@ -634,7 +634,8 @@ std::vector<PartitionCost::GroupEffect> PartitionCost::effects(const std::vector
 
 models::PartitionProblem make_problem(const sharding::ShardingModel& model, const PartitionCost& cost,
                                       const std::vector<std::int32_t>& inputs, models::PartitionObjective objective,
-                                      double memory_limit_bytes, std::vector<sharding::GroupId>* groups_of) {
+                                      double memory_limit_bytes, std::vector<sharding::GroupId>* groups_of,
+                                      const std::vector<bool>* kept_whole) {
   const sharding::Linkage& linkage = model.linkage();
   models::PartitionProblem problem;
   problem.objective = objective;
@@ -651,7 +652,7 @@ models::PartitionProblem make_problem(const sharding::ShardingModel& model, cons
     for (std::size_t d = 0; d < variable.dims.size(); ++d) {
       const auto member = std::make_pair(static_cast<std::int32_t>(v), static_cast<std::int32_t>(d));
       const GroupId group = linkage.group_of(input.node, member.second);
-      if (group == kNone || !linkage.decidable(group)) {
+      if (group == kNone || !linkage.decidable(group) || (kept_whole != nullptr && (*kept_whole)[at(group)])) {
         problem.impossible.push_back(member);
         continue;
       }

@@ -172,9 +172,10 @@ class PartitionCost {
 
 // The problem of a set of inputs (indices into model.inputs()): variables for OPP, data for ADP. `groups_of` gets the
 // linkage group behind each problem group. memory_limit_bytes 0: no limit. Groups that decide other inputs only are
-// left whole.
+// left whole, and so are those of `kept_whole` (by linkage group; null: none).
 models::PartitionProblem make_problem(const sharding::ShardingModel& model, const PartitionCost& cost,
                                       const std::vector<std::int32_t>& inputs, models::PartitionObjective objective,
-                                      double memory_limit_bytes, std::vector<sharding::GroupId>* groups_of);
+                                      double memory_limit_bytes, std::vector<sharding::GroupId>* groups_of,
+                                      const std::vector<bool>* kept_whole = nullptr);
 
 }  // namespace automap::partition

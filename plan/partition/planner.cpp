@@ -20,6 +20,7 @@
 #include "plan/partition/nothing_split.h"
 #include "plan/partition/overlap.h"
 #include "plan/partition/parts_of_sums.h"
+#include "plan/partition/products.h"
 #include "plan/partition/resharding.h"
 #include "plan/partition/whole_reason.h"
 
@@ -551,12 +552,21 @@ class Planning {
   void search(double kept_limit_bytes = 0) {
     now_ = Found();
     now_.kept_limit_bytes = kept_limit_bytes;
-    now_.problem = make_problem(model_, cost_, asked_inputs(), request_.objective, kept_limit_bytes, &now_.groups_of);
+    make_problem_of(asked_inputs());
     choose();
     ask_other_objective();
     take_none_slower();
     leave_whole_where_quicker();
     cut_groups();
+  }
+
+  // Of the model as it is linked now.
+  void make_problem_of(const std::vector<std::int32_t>& inputs) {
+    std::vector<bool> rows;
+    const bool rows_whole = request_.rows_whole && by_time_of_variables();
+    if (rows_whole) rows = RowsOfWeights(model_).groups();
+    now_.problem = make_problem(model_, cost_, inputs, request_.objective, now_.kept_limit_bytes, &now_.groups_of,
+                                rows_whole ? &rows : nullptr);
   }
 
   // For what is only compared with.
@@ -721,6 +731,7 @@ class Planning {
     ReshardingOptions options;
     if (request_.outer != nullptr) options.outer = request_.outer->decided;
     if (!request_.sequence_parallel) options.between = Between::kWhole;
+    options.rows_whole = request_.rows_whole;
     Resharding found;
     // A wider search, of which a part of the effort has to be enough. Not in a mesh: where both axes split what no
     // weight decides XLA gathers more than it is told.
@@ -764,7 +775,7 @@ class Planning {
       return;
     }
     if (uncut) now_.compared.push_back(std::move(*uncut));
-    now_.problem = make_problem(model_, cost_, inputs_, request_.objective, now_.kept_limit_bytes, &now_.groups_of);
+    make_problem_of(inputs_);
     PartitionAnswer answer;
     answer.algorithm = "reshard";
     for (std::size_t g = 0; g < now_.groups_of.size(); ++g) {

@@ -32,6 +32,9 @@ struct PlanningRequest {
   bool overlap = false;           // collectives beside compute (overlap.h): among what is at hand the shortest step so
   bool reshard = false;           // kTime of variables: also cut linkage groups where that pays (resharding.h)
   bool sequence_parallel = true;  // what lies between split products may be split, too (resharding.h, Between)
+  // Of variables, by time: what weights multiply is not split along its rows (RowsOfWeights). Beside replicas that
+  // would be what they do, with the weights whole in every device of each.
+  bool rows_whole = false;
   // Of a mesh, the axis that this one is nested in: what it leaves, and what it decided.
   const OtherAxis* other = nullptr;
   const DecidedAxis* outer = nullptr;

@@ -71,6 +71,31 @@ std::vector<TensorDim> expert_dims(const sharding::ShardingModel& model) {
   return out;
 }
 
+RowsOfWeights::RowsOfWeights(const sharding::ShardingModel& model)
+    : model_(model), weights_(forms_of_variables(model)) {}
+
+bool RowsOfWeights::is_row(const sharding::OpFactor& factor) const {
+  const FlowGraph& flow = model_.flow();
+  const Opcode opcode = flow.node(factor.op).opcode;
+  if (opcode != Opcode::kDot && opcode != Opcode::kConvolution) return false;
+  const auto operands = flow.operands(factor.op);
+  const auto is_weight = [&](NodeId node) { return weights_[at(node)]; };
+  if (std::none_of(operands.begin(), operands.end(), is_weight)) return false;
+  return std::none_of(factor.members.begin(), factor.members.end(),
+                      [&](const TensorDim& member) { return is_weight(member.node); });
+}
+
+std::vector<bool> RowsOfWeights::groups() const {
+  const sharding::Linkage& linkage = model_.linkage();
+  std::vector<bool> out(at(linkage.num_groups()), false);
+  for (NodeId op = 0; op < model_.flow().size(); ++op) {
+    for (const sharding::OpFactor& factor : linkage.factors(op)) {
+      if (is_row(factor)) out[at(factor.group)] = true;
+    }
+  }
+  return out;
+}
+
 std::vector<NodeId> products_of_activations(const sharding::ShardingModel& model) {
   const FlowGraph& flow = model.flow();
   const sharding::Linkage& linkage = model.linkage();

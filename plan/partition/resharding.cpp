@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -44,7 +45,9 @@ class PathsBuilder {
         batch_(std::move(batch)),
         outer_(options.outer),
         between_(options.between),
-        sequences_(options.between == Between::kSequences) {}
+        sequences_(options.between == Between::kSequences) {
+    if (options.rows_whole) rows_.emplace(model);
+  }
 
   LabellingProblem build(double memory_limit_bytes) {
     number_dims();
@@ -625,6 +628,7 @@ class PathsBuilder {
 
   // Something that is read is split: what nothing forces to be is not. Or it begins here.
   bool is_possible(const OpFactor& factor, NodeId in_parts) const {
+    if (rows_ && rows_->is_row(factor)) return false;
     bool any = in_parts == kNone || begins_.count(factor.op) != 0;
     for (const TensorDim member : factor.members) {
       if (member.node == in_parts ? extent(member) % shards_ != 0 : !allowed(piece_of(member))) return false;
@@ -706,6 +710,7 @@ class PathsBuilder {
   const sharding::Propagation* const outer_;
   const Between between_;
   const bool sequences_;
+  std::optional<RowsOfWeights> rows_;  // where they stay whole
   std::vector<std::int32_t> first_dim_, parent_, piece_of_dim_;
   std::vector<bool> cuttable_;
   std::vector<TensorDim> dim_of_;                     // by dim_index

@@ -112,6 +112,7 @@ PlanningRequest as_width_request(PlanningRequest asked) {
   asked.memory_limit_bytes = 0;
   asked.other = nullptr;
   asked.outer = nullptr;
+  asked.rows_whole = true;
   return asked;
 }
 

@@ -49,8 +49,11 @@ std::optional<LinkBasis> link_basis(const Cluster& cluster, bool inside) {
 }
 
 std::string text_of(const ExpectedError& error) {
-  return "±" + std::to_string(std::lround(100 * error.share)) + " % " +
-         (error.basis.empty() ? "assumed" : "expected, from " + error.basis);
+  const auto percent = [](double share) { return std::to_string(std::lround(100 * share)) + " %"; };
+  const std::string range = error.less == error.more
+                                ? "±" + percent(error.more)
+                                : percent(error.less) + " shorter to " + percent(error.more) + " longer";
+  return range + " " + (error.basis.empty() ? "assumed" : "expected, from " + error.basis);
 }
 
 // Whose times count for devices of a type: a profile that has none of the type is taken at its word.
@@ -115,15 +118,17 @@ std::string device_text(const pipeline::Profile& profile, const std::string& typ
 ExpectedErrors expected_errors(const pipeline::Profile& profile, const Cluster& cluster) {
   ExpectedErrors errors;
   for (const std::string& type : device_types(cluster)) {
-    errors.compute = std::max(errors.compute, machine::compute_error(timed_as(profile, type), profile.work).share);
+    const ExpectedError error = machine::compute_error(timed_as(profile, type), profile.work);
+    errors.compute_less = std::max(errors.compute_less, error.less);
+    errors.compute_more = std::max(errors.compute_more, error.more);
   }
   const auto links = [&](bool inside) {
     const std::optional<LinkBasis> basis = link_basis(cluster, inside);
-    return basis ? machine::link_error(basis->measured).share : 0;
+    return basis ? machine::link_error(basis->measured).larger() : 0;
   };
   errors.links_inside = links(true);
   errors.links_between = links(false);
-  errors.memory = machine::memory_error().share;
+  errors.memory = machine::memory_error().larger();
   return errors;
 }
 

@@ -13,7 +13,7 @@ namespace automap::planners {
 
 // Shares of the value: 0.1 stands for values from 1 / 1.1 to 1.1 times as large. 0: not asked about.
 struct ExpectedErrors {
-  double compute = 0;                          // times of kernels
+  double compute_less = 0, compute_more = 0;   // times of kernels: from 1 / (1 + less) to 1 + more times as long
   double links_inside = 0, links_between = 0;  // bandwidth, of servers; 0 where the cluster has no such links
   double memory = 0;                           // activations and workspace
 };

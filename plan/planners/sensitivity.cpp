@@ -89,12 +89,12 @@ std::string whole_percent(double share) {
 
 std::vector<Change> changes_of(const Profile& profile, const Cluster& cluster, const ExpectedErrors& errors) {
   std::vector<Change> changes;
-  if (errors.compute > 0) {
-    const std::string by = whole_percent(errors.compute);
-    const double up = 1 + errors.compute;
+  if (errors.compute_more > 0) {
+    const std::string by = whole_percent(errors.compute_more), down_by = whole_percent(errors.compute_less);
+    const double up = 1 + errors.compute_more, down = 1 / (1 + errors.compute_less);
     const std::size_t half = half_of_compute(profile), all = profile.c_ms.size();
     changes.push_back({"compute " + by + " slower", [=](Estimates& q) { scale_times(q.profile, 0, all, up); }});
-    changes.push_back({"compute " + by + " faster", [=](Estimates& q) { scale_times(q.profile, 0, all, 1 / up); }});
+    changes.push_back({"compute " + down_by + " faster", [=](Estimates& q) { scale_times(q.profile, 0, all, down); }});
     changes.push_back(
         {"the front half's compute " + by + " slower", [=](Estimates& q) { scale_times(q.profile, 0, half, up); }});
     changes.push_back(

@@ -117,6 +117,24 @@ class Descriptions(unittest.TestCase):
         shortest = min(plan["corners"], key=lambda corner: corner["simulated_step_ms"] if corner["fits"] else float("inf"))
         self.assertIn("the leaner of plans as long is taken", shortest["left_out"])
 
+    def test_devices_of_a_replica_hold_parts_of_the_weights(self):
+        """Not rows of what they multiply, which is what replicas are for: less to move here, but all weights everywhere."""
+        path = self.write("gpt.args", "--num-layers 2 --hidden-size 512 --num-attention-heads 8 --seq-length 1024\n"
+                                      "--max-position-embeddings 1024 --vocab-size 1024 --fp16\n")
+        for options in ((), ("--attention", "as-written"), ("--attention", "as-written", "--sequence-parallel", "off")):
+            weights = {}
+            for width in (1, 8):
+                done = self.run_program("automap-infer", path, "--cluster", "a100-1x8", "--batch", "128", "--json", *options,
+                                        "--layout", f"dp={8 // width},tp={width},micro-batch-size={2 * width}")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                weights[width] = json.loads(done.stdout)["groups"][0]["memory"]["weights"]
+            # The tables of tokens and positions, which are whole, are a seventh of all.
+            self.assertLess(weights[8], 0.3 * weights[1], options)
+        # Queries, keys and values come out of one product, head by head: no device needs another's.
+        plan = self.run_program("automap-search", "opp", path, "--cluster", "a100-1x8", "--shards", "8", "--attention",
+                                "as-written", "--sequence-parallel", "off", "--json")
+        self.assertEqual([g for g in json.loads(plan.stdout)["gathers"] if "qkv" in json.dumps(g)], [])
+
     def test_every_command_takes_one(self):
         path = self.write("model.json", TINY)
         for words in (["automap-inspect", path], ["automap-profile", path],

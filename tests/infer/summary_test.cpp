@@ -57,7 +57,8 @@ ReportOptions options_of(const PlanDocument& document) {
   ReportOptions options;
   options.model_batch = 2;
   options.cluster_devices = document.num_devices;
-  options.expected_error = 0.25;
+  options.time_less = 0.25;
+  options.time_more = 0.5;
   return options;
 }
 
@@ -83,7 +84,7 @@ TEST(Summary, SaysHowLongAndHowSure) {
   PlanDocument document = plan_of(2, 4);
   document.utilization = {80, 81920, 100, 0.321, 0.4};
   const std::string text = summary_text(document, options_of(document));
-  EXPECT_THAT(text, HasSubstr("100 ms a step (80.0 ms to 125 ms), 81 920 tokens/s, MFU 32.1 %"));
+  EXPECT_THAT(text, HasSubstr("100 ms a step (80.0 ms to 150 ms), 81 920 tokens/s, MFU 32.1 %"));
   EXPECT_THAT(text, HasSubstr("of 9.31 GiB on the\n        fullest device"));
   EXPECT_THAT(text, HasSubstr("Stages  1  h/0 to h/1 on devices 1-4\n        2  h/2 to h/3 on devices 5-8\n"));
   EXPECT_THAT(

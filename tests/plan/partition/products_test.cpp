@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "common/base/numbers.h"
 #include "common/hlo/hlo_reader.h"
 
 namespace automap::partition {
@@ -34,6 +35,51 @@ TEST(Experts, WeightsOfMixturesAndNoHeads) {
                            "set_prediction.hlo.gz", "lit_small.hlo.gz"}) {
     EXPECT_TRUE(experts_of(name).empty()) << name;
   }
+}
+
+// The linkage group of a named input's dimension, and whether its splitting splits rows of what a weight multiplies.
+bool splits_rows(const sharding::ShardingModel& model, const std::string& input, std::int32_t dim) {
+  for (const sharding::ModelInput& one : model.inputs()) {
+    if (one.name == input) return RowsOfWeights(model).groups()[at(model.linkage().group_of(one.node, dim))];
+  }
+  ADD_FAILURE() << "no input " << input;
+  return false;
+}
+
+TEST(RowsOfWeights, SamplesAndLearnedPositionsAndNoDimensionOfTheWeight) {
+  const hlo::HloModule module = hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/tiny_mlp.hlo");
+  const sharding::ShardingModel model = sharding::ShardingModel::build(module.graph, {});
+  EXPECT_TRUE(splits_rows(model, "batch['x']", 0));
+  EXPECT_FALSE(splits_rows(model, "params['dense_1']['kernel']", 1));
+  // Positions are added to every token, and go with it through the products behind. One step of SGD.
+  const hlo::HloModule text = hlo::read_hlo(R"(HloModule m
+sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+ENTRY e {
+  positions = f32[16,4] parameter(0)
+  weights = f32[4,8] parameter(1)
+  x = f32[32,16,4] parameter(2)
+  zero = f32[] constant(0)
+  all = f32[32,16,4] broadcast(positions), dimensions={1,2}
+  h = f32[32,16,4] add(x, all)
+  y = f32[32,16,8] dot(h, weights), lhs_contracting_dims={2}, rhs_contracting_dims={0}
+  dw = f32[4,8] dot(h, y), lhs_contracting_dims={0,1}, rhs_contracting_dims={0,1}
+  dh = f32[32,16,4] dot(y, weights), lhs_contracting_dims={2}, rhs_contracting_dims={1}
+  dp = f32[16,4] reduce(dh, zero), dimensions={0}, to_apply=sum
+  p2 = f32[16,4] subtract(positions, dp)
+  w2 = f32[4,8] subtract(weights, dw)
+  ROOT r = (f32[16,4], f32[4,8]) tuple(p2, w2)
+})",
+                                            "step.hlo");
+  const sharding::ShardingModel step = sharding::ShardingModel::build(text.graph, {});
+  EXPECT_TRUE(splits_rows(step, "positions", 0));
+  EXPECT_TRUE(splits_rows(step, "x", 0));
+  EXPECT_FALSE(splits_rows(step, "positions", 1));
+  EXPECT_FALSE(splits_rows(step, "weights", 0));
+  EXPECT_FALSE(splits_rows(step, "weights", 1));
 }
 
 }  // namespace

@@ -61,9 +61,11 @@ TEST(Believable, TimesOfAnotherDeviceAreNotTheClustersOwn) {
   pipeline::Profile profile;
   profile.work = "matmul bf16";
   const machine::Cluster cluster = machine::load_cluster("a100-2x8");
-  const double known = expected_errors(profile, cluster).compute;
+  const ExpectedErrors known = expected_errors(profile, cluster);
+  EXPECT_LT(known.compute_less, known.compute_more);
+  EXPECT_TRUE(has(lines(profile, cluster), "10 % shorter to 25 % longer expected, from")) << lines(profile, cluster);
   profile.device = "mine";
-  EXPECT_GT(expected_errors(profile, cluster).compute, known);
+  EXPECT_GT(expected_errors(profile, cluster).compute_less, known.compute_less);
   EXPECT_TRUE(has(lines(profile, cluster), "counted as mine")) << lines(profile, cluster);
 }
 

@@ -86,7 +86,7 @@ TEST(Sensitivity, CountsThePlanUnderTheChangedNumbersBesideTheBest) {
   for (std::uint64_t seed = 0; seed < (kSanitized ? 4 : 12); ++seed) {
     SCOPED_TRACE(seed);
     const RandomProblem made = problem_with_limit(seed, 0);
-    const Asked asked = ask(made, {0.5, 1, 1, 0});
+    const Asked asked = ask(made, {0.5, 0.5, 1, 1, 0});
     if (!asked.plan.found()) continue;
     ++asked_about;
     const double now = asked.plan.simulated_step_ms;
@@ -113,7 +113,7 @@ TEST(Sensitivity, SaysWhereThePlanNoLongerFits) {
   int fits = 0, not_any_more = 0;
   for (std::uint64_t seed = 0; seed < 16; ++seed) {
     SCOPED_TRACE(seed);
-    const Asked asked = ask(problem_with_limit(seed, 1), {0, 0, 0, 1});
+    const Asked asked = ask(problem_with_limit(seed, 1), {0, 0, 0, 0, 1});
     if (!asked.plan.found()) continue;
     ASSERT_EQ(asked.rows.size(), 2u);
     const PlanSensitivity& larger = row(asked.rows, "activations 100 % larger");
@@ -130,7 +130,7 @@ TEST(Sensitivity, AsksOnlyAboutWhatIsThereAndStopsWhenToldTo) {
   RandomProblem made = problem_with_limit(1, 0);
   made.cluster.servers = {made.cluster.servers.front()};
   made.cluster.servers[0].count = 1;
-  const Asked asked = ask(made, {0, 0.1, 0.1, 0});
+  const Asked asked = ask(made, {0, 0, 0.1, 0.1, 0});
   ASSERT_TRUE(asked.plan.found());
   EXPECT_EQ(asked.rows.size(), 2u);  // one server: nothing between servers
   EXPECT_TRUE(ask(made, {}).rows.empty());
