@@ -74,14 +74,16 @@ class Widths(ProgramTest):
 
     @unittest.skipUnless(os.environ.get("AUTOMAP_CORPUS"), "AUTOMAP_CORPUS is not set: no module here fills its devices")
     def test_where_memory_decides_both_are_planned(self):
-        """Splitting the sequence keeps copies: where they take the room, keeping it whole is the plan, and the file says so."""
+        """Splitting the sequence keeps copies: where they take the room, keeping it whole is planned, too, and the shorter
+        counts. The file says which it was."""
         model, = (Path(os.environ["AUTOMAP_CORPUS"]) / "hlo").glob("*/llama3_8b_train_fsdp8*")
         common = ("--cluster", "config-c", "--effort", "quick", "--explore", "off", "--memory-reserve", 15)
         path = self.folder / "plan.json"
         plan, whole = self.plan(model, *common, "-o", path), self.plan(model, *common, "--sequence-parallel", "off")
-        self.assertEqual(plan["simulated_step_ms"], whole["simulated_step_ms"])
-        self.assertEqual(plan["provenance"]["option_sequence_parallel"], "off")
-        self.assertEqual(plan["bounds"]["within"], ["--sequence-parallel off"])
+        self.assertLessEqual(plan["simulated_step_ms"], whole["simulated_step_ms"])
+        taken = plan["provenance"]["option_sequence_parallel"]
+        self.assertEqual(taken, "off" if plan["simulated_step_ms"] == whole["simulated_step_ms"] else "auto")
+        self.assertEqual(plan["bounds"].get("within", []), ["--sequence-parallel off"] if taken == "off" else [])
         self.assertEqual(self.plan(model, *common[:2], *common[-2:], "--plan", path)["simulated_step_ms"], plan["simulated_step_ms"])
 
     def test_the_partition_of_a_plan_file(self):
