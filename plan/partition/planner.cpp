@@ -874,7 +874,7 @@ class Planning {
   void list_groups(PartitionPlan* plan) {
     split_.insert(now_.chosen.begin(), now_.chosen.end());
     for (const GroupId group : split_) {
-      if (keeps()) effects_[group] = cost_.effect(group);
+      if (keeps() || request_.rows_whole) effects_[group] = cost_.effect(group);
     }
     for (std::size_t g = 0; g < now_.problem.groups.size(); ++g) {
       const models::PartitionGroup& group = now_.problem.groups[g];

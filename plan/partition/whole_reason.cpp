@@ -98,7 +98,12 @@ std::string why_whole(const ShardingModel& model, const Propagation& decided,
     const std::string dimension = rank > 1 ? "dimension " + std::to_string(d) + ": " : "";
     switch (decided.group_state(group)) {
       case GroupState::kWhole: {
-        const PartitionCost::GroupEffect& effect = effects.at(group);
+        const auto found = effects.find(group);
+        if (found == effects.end()) {  // PlanningRequest::rows_whole
+          offer(3, "its group holds rows of what weights multiply, which are for replicas to share out");
+          break;
+        }
+        const PartitionCost::GroupEffect& effect = found->second;
         offer(3, objective == PartitionObjective::kTime
                      ? "splitting its group costs " + ms_text(effect.collective_ms) + " of collectives and saves " +
                            ms_text(effect.saved_ms) + " of compute"

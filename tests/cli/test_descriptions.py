@@ -133,7 +133,10 @@ class Descriptions(unittest.TestCase):
         # Queries, keys and values come out of one product, head by head: no device needs another's.
         plan = self.run_program("automap-search", "opp", path, "--cluster", "a100-1x8", "--shards", "8", "--attention",
                                 "as-written", "--sequence-parallel", "off", "--json")
-        self.assertEqual([g for g in json.loads(plan.stdout)["gathers"] if "qkv" in json.dumps(g)], [])
+        self.assertEqual(plan.returncode, 0, plan.stderr)
+        inputs = {one["name"]: one.get("dim") for one in json.loads(plan.stdout)["inputs"]}
+        kernels = {name: dim for name, dim in inputs.items() if name.endswith("['qkv']['kernel']") and name.startswith("params")}
+        self.assertEqual(list(kernels.values()), [1, 1], inputs)
 
     def test_every_command_takes_one(self):
         path = self.write("model.json", TINY)

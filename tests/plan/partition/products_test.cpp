@@ -6,6 +6,9 @@
 
 #include "common/base/numbers.h"
 #include "common/hlo/hlo_reader.h"
+#include "plan/partition/planner.h"
+#include "plan/partition/widths.h"
+#include "profile/profile_hlo.h"
 
 namespace automap::partition {
 namespace {
@@ -75,6 +78,14 @@ ENTRY e {
 })",
                                             "step.hlo");
   const sharding::ShardingModel step = sharding::ShardingModel::build(text.graph, {});
+  // Nothing else can be split by two devices with a gain: a replica is one device, and the reason is said.
+  sharding::ModelOptions two;
+  two.shards = 2;
+  sharding::ShardingModel halves = sharding::ShardingModel::build(text.graph, two);
+  const machine::Cluster cluster = machine::load_cluster("a100-1x8");
+  const Planned planned = make_plan(&halves, profile::reference_device("", cluster), cluster, width_request({}));
+  EXPECT_EQ(planned.plan.partitioned, 0);
+  EXPECT_FALSE(planned.whole.empty());
   EXPECT_TRUE(splits_rows(step, "positions", 0));
   EXPECT_TRUE(splits_rows(step, "x", 0));
   EXPECT_FALSE(splits_rows(step, "positions", 1));
