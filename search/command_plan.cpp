@@ -249,7 +249,7 @@ class PlanCommand {
     const double limit = limit_of(*planned.plan.counted.cost);
     double searched = planned.memory.total, found = least;
     for (int attempt = 0; !fits(*planned.plan.counted.cost); ++attempt) {
-      PlanningRequest tighter = request_;
+      PlanningRequest tighter = request_;  // rows of what weights multiply may be split, too: whatever fits
       tighter.memory_limit_bytes = searched * limit / found * std::pow(kTighterTry, attempt);
       tighter.or_least = true;
       bool none = attempt == kMemoryTries || shards_ == 1;

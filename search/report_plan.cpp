@@ -7,6 +7,7 @@
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "plan/partition/names.h"
+#include "plan/partition/nothing_split.h"
 #include "search/report.h"
 #include "search/report_parts.h"
 #include "search/report_tables.h"
@@ -180,7 +181,10 @@ std::string plan_report(const ShardingModel& model, const Planned& planned) {
   std::string out = (plan.model.empty() ? "model" : printable(plan.model)) + " over " + plural(plan.shards, "device") +
                     " of " + printable(plan.cluster) + ": " + format_count(plan.partitioned) + " of " +
                     things(plan, static_cast<long long>(plan.decided.size())) + " split\n\n";
-  if (!planned.nothing_split.empty()) out += fact("None split", planned.nothing_split);
+  if (!planned.nothing_split.empty()) {
+    const bool can = planned.nothing_split == kNothingFaster;
+    out += fact("None split", planned.nothing_split + (can ? "; --objective count splits what can be split" : ""));
+  }
   const bool counted = plan.counted.cost.has_value();
   out += counted_text(plan.counted);
   out += fact("Judged by",
@@ -201,8 +205,10 @@ std::string plan_report(const ShardingModel& model, const Planned& planned) {
   }
   if (!planned.answers.empty()) {
     std::string best;
-    const std::string proven = std::string("proven: of all choices of ") +
-                               (plan.kind == "data" ? "data inputs" : "variables") +
+    const std::string proven = std::string("proven: of all choices ") +
+                               (plan.kind == "data"    ? "of data inputs"
+                                : planned.weights_only ? "that divide weights"
+                                                       : "of variables") +
                                (planned.kept.values.empty() ? "" : " beside what is kept"),
                       none = " none is estimated faster (over these devices, sums apart";
     if (plan.proven) {

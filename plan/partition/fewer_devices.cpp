@@ -5,11 +5,13 @@
 
 #include "common/base/error.h"
 #include "plan/partition/partition_cost.h"
+#include "plan/partition/products.h"
 
 namespace automap::partition {
 
 FewerDevices best_with_fewer(sharding::ShardingModel* model, const machine::DeviceModel& device,
-                             const machine::Cluster& cluster, double memory_limit_bytes, const SearchRequest& search) {
+                             const machine::Cluster& cluster, double memory_limit_bytes, bool rows_whole,
+                             const SearchRequest& search) {
   const int shards = model->linkage().shards();
   const std::vector<sharding::Gather> gathers = model->gathers();
   FewerDevices best;
@@ -23,8 +25,10 @@ FewerDevices best_with_fewer(sharding::ShardingModel* model, const machine::Devi
     model->relink(devices, {});
     const PartitionCost cost(*model, device, cluster);
     std::vector<sharding::GroupId> groups_of;
-    const models::PartitionProblem problem = make_problem(
-        *model, cost, model->variables(), models::PartitionObjective::kTime, memory_limit_bytes, &groups_of);
+    const std::vector<bool> rows = rows_whole ? rows_of_weights(*model) : std::vector<bool>();
+    const models::PartitionProblem problem =
+        make_problem(*model, cost, model->variables(), models::PartitionObjective::kTime, memory_limit_bytes,
+                     &groups_of, rows_whole ? &rows : nullptr);
     try {
       const std::vector<PartitionAnswer> answers = run_search(problem, share);
       if (answers.empty()) continue;

@@ -16,8 +16,9 @@ struct FewerDevices {
 
 // The least estimated step of the variables' splittings over half the model's devices, half of those, and so on down
 // to two or three.
-// memory_limit_bytes 0: no limit. `model` is left as it was; groups keep their numbers.
+// memory_limit_bytes 0: no limit. rows_whole: PlanningRequest. `model` is left as it was; groups keep their numbers.
 FewerDevices best_with_fewer(sharding::ShardingModel* model, const machine::DeviceModel& device,
-                             const machine::Cluster& cluster, double memory_limit_bytes, const SearchRequest& search);
+                             const machine::Cluster& cluster, double memory_limit_bytes, bool rows_whole,
+                             const SearchRequest& search);
 
 }  // namespace automap::partition

@@ -155,6 +155,7 @@ class MeshPlanning {
       const DecidedAxis outer{&out->data.model, &*out->data.decided};
       const OtherAxis left = left_by(outer, request_.model, device_, cluster_);
       request.other = &left;
+      request.rows_whole = true;  // the data axis shares out the samples
       request.outer = &outer;
       out->operators = make_plan(&out->model.model, device_, cluster_, request);
       out->model.decided = out->operators->decided;

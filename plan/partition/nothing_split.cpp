@@ -36,8 +36,7 @@ std::string why_nothing_is_split(const sharding::ShardingModel& model, const std
                                  const std::string& what, bool by_time) {
   const int devices = model.linkage().shards();
   if (any_is_possible(model, inputs)) {
-    return by_time ? "no decision is estimated faster than none (--objective count splits what can be split)"
-                   : "what can be split does not go together, or does not fit";
+    return by_time ? kNothingFaster : "what can be split does not go together, or does not fit";
   }
   const std::string number = std::to_string(devices) + " devices ";
   if (divided_by(model, inputs, devices) > 0) {

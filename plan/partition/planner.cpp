@@ -308,6 +308,7 @@ class Planning {
     out.nearly_cut = now_.nearly_cut;
     out.cut_added_up = now_.cut_added_up;
     describe_kept(&out);
+    out.weights_only = keeps_rows_whole();
     out.estimate = estimate_step(cost_, out.decided, request_.overlap);
     out.unsplit = cost_.estimate(decide(model_, inputs_, {}));
     out.memory = peak_of(now_.chosen);
@@ -560,13 +561,15 @@ class Planning {
     cut_groups();
   }
 
-  // Of the model as it is linked now.
-  void make_problem_of(const std::vector<std::int32_t>& inputs) {
+  // Of the model as it is linked now. What a cut has split was looked at with the groups before it.
+  void make_problem_of(const std::vector<std::int32_t>& inputs, const std::vector<GroupId>& cut = {}) {
     std::vector<bool> rows;
-    const bool rows_whole = request_.rows_whole && by_time_of_variables();
-    if (rows_whole) rows = RowsOfWeights(model_).groups();
+    if (keeps_rows_whole()) {
+      rows = rows_of_weights(model_);
+      for (const GroupId group : cut) rows[static_cast<std::size_t>(group)] = false;
+    }
     now_.problem = make_problem(model_, cost_, inputs, request_.objective, now_.kept_limit_bytes, &now_.groups_of,
-                                rows_whole ? &rows : nullptr);
+                                rows.empty() ? nullptr : &rows);
   }
 
   // For what is only compared with.
@@ -586,8 +589,9 @@ class Planning {
     }
     if (request_.data && shards_ > 1 && !model_.variables().empty()) {
       std::vector<GroupId> variable_groups;
+      const std::vector<bool> rows = rows_of_weights(model_);
       const models::PartitionProblem variables =
-          make_problem(model_, cost_, model_.variables(), PartitionObjective::kTime, 0, &variable_groups);
+          make_problem(model_, cost_, model_.variables(), PartitionObjective::kTime, 0, &variable_groups, &rows);
       if (!variables.groups.empty()) {
         const std::vector<PartitionAnswer> found = run_search(variables, quick_search());
         cut_by_time_ = cut_by_time_ || any_cut_by_time(found);
@@ -649,6 +653,7 @@ class Planning {
       prefer_batch();
   }
 
+  bool keeps_rows_whole() const { return request_.rows_whole && by_time_of_variables(); }
   bool by_time_of_variables() const { return !request_.data && request_.objective == PartitionObjective::kTime; }
 
   // Data is split for the step's sake: the most splits that are slower than none give way to the quickest.
@@ -775,7 +780,7 @@ class Planning {
       return;
     }
     if (uncut) now_.compared.push_back(std::move(*uncut));
-    make_problem_of(inputs_);
+    make_problem_of(inputs_, chosen);
     PartitionAnswer answer;
     answer.algorithm = "reshard";
     for (std::size_t g = 0; g < now_.groups_of.size(); ++g) {
@@ -811,7 +816,8 @@ class Planning {
                      request_.overlap ? estimate_of(now_.chosen).expected_ms() : now_.answers.front().score.step_ms,
                  whole_ms = now_.problem.compute_ms + now_.problem.collective_ms;
     if (whole_ms > step_ms * shards_ * kPoorShare) return;
-    const FewerDevices fewer = best_with_fewer(&model_, device_, cluster_, now_.kept_limit_bytes, quick_search());
+    const FewerDevices fewer =
+        best_with_fewer(&model_, device_, cluster_, now_.kept_limit_bytes, request_.rows_whole, quick_search());
     cut_by_time_ = cut_by_time_ || fewer.cut_by_time;
     if (fewer.devices == 0 || fewer.step_ms > step_ms * (1 - kWorthSaying)) return;
     warnings_.push_back(std::to_string(fewer.devices) + " of the devices are estimated " +

@@ -32,7 +32,7 @@ struct PlanningRequest {
   bool overlap = false;           // collectives beside compute (overlap.h): among what is at hand the shortest step so
   bool reshard = false;           // kTime of variables: also cut linkage groups where that pays (resharding.h)
   bool sequence_parallel = true;  // what lies between split products may be split, too (resharding.h, Between)
-  // Of variables, by time: what weights multiply is not split along its rows (RowsOfWeights). Beside replicas that
+  // Of variables, by time: what weights multiply is not split along its rows (rows_of_weights). Beside replicas that
   // would be what they do, with the weights whole in every device of each.
   bool rows_whole = false;
   // Of a mesh, the axis that this one is nested in: what it leaves, and what it decided.
@@ -69,6 +69,7 @@ struct Planned {
   std::string nothing_split;    // why, when several devices split nothing; also among the plan's warnings
   std::string memory_warning;   // that it hardly fits, or does not; also among the plan's warnings
   bool memory_decided = false;  // what was quickest without the limit of the memory does not fit
+  bool weights_only = false;    // rows of what weights multiply were kept whole (PlanningRequest::rows_whole)
   bool nearly_cut = false;      // cutting linkage groups would save something, but too little
   bool cut_added_up = false;    // of an overlapped step: it would save something added up (alternative "groups cut")
 };

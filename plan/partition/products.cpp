@@ -43,6 +43,45 @@ std::vector<bool> forms_of_variables(const sharding::ShardingModel& model) {
   return out;
 }
 
+// By flow node: made of variables, frozen weights and constants alone, and of some of the first two.
+std::vector<bool> made_of_weights(const sharding::ShardingModel& model) {
+  const FlowGraph& flow = model.flow();
+  std::vector<bool> some(at(flow.size()), false), others = some;
+  for (const graph::FlowInput& input : flow.inputs()) others[at(input.node)] = true;
+  const auto seed = [&](const sharding::ModelInput& input) {
+    some[at(input.node)] = true;
+    others[at(input.node)] = false;
+  };
+  for (const std::int32_t variable : model.variables()) seed(model.inputs()[at(variable)]);
+  for (const sharding::ModelInput& input : model.inputs()) {
+    const graph::Shape& shape = flow.shape(input.node);
+    if (input.role == graph::InputRole::kFrozen && shape.is_array() && !shape.dims.empty()) seed(input);
+  }
+  for (bool changed = true; changed;) {
+    changed = false;
+    const auto follow = [&](std::vector<bool>& kind, NodeId node, NodeId from) {
+      if (!kind[at(from)] || kind[at(node)]) return;
+      kind[at(node)] = changed = true;
+    };
+    for (NodeId node = 0; node < flow.size(); ++node) {
+      for (const NodeId operand : flow.operands(node)) {
+        follow(some, node, operand);
+        follow(others, node, operand);
+      }
+    }
+    for (const graph::FlowLoop& loop : flow.loops()) {
+      for (std::size_t i = 0; i < loop.parameter.size(); ++i) {
+        for (const NodeId from : {loop.initial[i], loop.next[i]}) {
+          follow(some, loop.parameter[i], from);
+          follow(others, loop.parameter[i], from);
+        }
+      }
+    }
+  }
+  for (std::size_t node = 0; node < some.size(); ++node) some[node] = some[node] && !others[node];
+  return some;
+}
+
 bool has_batch_dimensions(const FlowGraph& flow, NodeId op) {
   const auto list = flow.graph().attribute(flow.node(op).instruction, "lhs_batch_dims");
   return list && *list != "{}";
@@ -71,29 +110,35 @@ std::vector<TensorDim> expert_dims(const sharding::ShardingModel& model) {
   return out;
 }
 
-RowsOfWeights::RowsOfWeights(const sharding::ShardingModel& model)
-    : model_(model), weights_(forms_of_variables(model)) {}
-
-bool RowsOfWeights::is_row(const sharding::OpFactor& factor) const {
-  const FlowGraph& flow = model_.flow();
-  const Opcode opcode = flow.node(factor.op).opcode;
-  if (opcode != Opcode::kDot && opcode != Opcode::kConvolution) return false;
-  const auto operands = flow.operands(factor.op);
-  const auto is_weight = [&](NodeId node) { return weights_[at(node)]; };
-  if (std::none_of(operands.begin(), operands.end(), is_weight)) return false;
-  return std::none_of(factor.members.begin(), factor.members.end(),
-                      [&](const TensorDim& member) { return is_weight(member.node); });
-}
-
-std::vector<bool> RowsOfWeights::groups() const {
-  const sharding::Linkage& linkage = model_.linkage();
-  std::vector<bool> out(at(linkage.num_groups()), false);
-  for (NodeId op = 0; op < model_.flow().size(); ++op) {
+std::vector<bool> rows_of_weights(const sharding::ShardingModel& model) {
+  const FlowGraph& flow = model.flow();
+  const sharding::Linkage& linkage = model.linkage();
+  const std::vector<bool> forms = forms_of_variables(model), weights = made_of_weights(model);
+  std::vector<bool> rows(at(linkage.num_groups()), false), own = rows;
+  const auto is_weight = [&](NodeId node) { return weights[at(node)]; };
+  for (NodeId op = 0; op < flow.size(); ++op) {
+    const Opcode opcode = flow.node(op).opcode;
+    if (opcode != Opcode::kDot && opcode != Opcode::kConvolution) continue;
+    const auto operands = flow.operands(op);
+    const auto of_weights = std::count_if(operands.begin(), operands.end(), is_weight);
+    // Of weights alone: a weight.
+    if (of_weights == 0 || of_weights == static_cast<std::ptrdiff_t>(operands.size())) continue;
     for (const sharding::OpFactor& factor : linkage.factors(op)) {
-      if (is_row(factor)) out[at(factor.group)] = true;
+      bool has = false, decides = false;
+      for (const auto* dims : {&factor.members, &factor.in_parts}) {
+        for (const TensorDim dim : *dims) {
+          if (flow.producer(dim.node) == op || !is_weight(dim.node)) continue;
+          has = true;
+          // Weights that are repeated for every example have no examples.
+          decides = decides || !is_batch(factor) || forms[at(dim.node)];
+        }
+      }
+      if (!has) rows[at(factor.group)] = true;
+      if (decides) own[at(factor.group)] = true;
     }
   }
-  return out;
+  for (std::size_t group = 0; group < rows.size(); ++group) rows[group] = rows[group] && !own[group];
+  return rows;
 }
 
 std::vector<NodeId> products_of_activations(const sharding::ShardingModel& model) {

@@ -12,19 +12,11 @@ namespace automap::partition {
 // in], [experts, in, out]). (Heads are batch dimensions of products, too, but of what was computed.)
 std::vector<sharding::TensorDim> expert_dims(const sharding::ShardingModel& model);
 
-// Which linkage factors are rows of what a weight multiplies: dimensions of a product (a dot, a convolution) that reads
-// the weight, but that the weight does not have. A device that gets a part of them needs all of the weight.
-class RowsOfWeights {
- public:
-  explicit RowsOfWeights(const sharding::ShardingModel& model);
-  bool is_row(const sharding::OpFactor& factor) const;
-  // By linkage group: whether splitting it splits any.
-  std::vector<bool> groups() const;
-
- private:
-  const sharding::ShardingModel& model_;
-  std::vector<bool> weights_;  // by flow node, as it is or in another form
-};
+// Linkage groups that are rows of what weights multiply: dimensions of products (dots, convolutions) that read weights,
+// which no such weight has. A device that gets a part of them needs all of these weights. By group; a group that is a
+// dimension of another weight (heads before a projection that they share; the places that a mixer mixes) is none.
+// A weight is a variable, or a frozen one, or what is made of these and constants alone (1 + w; w + a * b).
+std::vector<bool> rows_of_weights(const sharding::ShardingModel& model);
 
 // Attention, forward and backward: dots with batch dimensions of which neither side is a weight. Not the gradients of
 // experts. Ascending.

@@ -43,10 +43,60 @@ TEST(Experts, WeightsOfMixturesAndNoHeads) {
 // The linkage group of a named input's dimension, and whether its splitting splits rows of what a weight multiplies.
 bool splits_rows(const sharding::ShardingModel& model, const std::string& input, std::int32_t dim) {
   for (const sharding::ModelInput& one : model.inputs()) {
-    if (one.name == input) return RowsOfWeights(model).groups()[at(model.linkage().group_of(one.node, dim))];
+    if (one.name == input) return rows_of_weights(model)[at(model.linkage().group_of(one.node, dim))];
   }
   ADD_FAILURE() << "no input " << input;
   return false;
+}
+
+// Module text of one step of inference over samples x: f32[32,8]; the first input is a weight.
+sharding::ShardingModel model_of(const std::string& body, hlo::HloModule* module) {
+  *module = hlo::read_hlo("HloModule m\nENTRY e {\n" + body + "}\n", "rows.hlo");
+  return sharding::ShardingModel::build(module->graph, {});
+}
+
+TEST(RowsOfWeights, ADimensionOfAnotherWeightIsNoRow) {
+  // Heads before a projection that they share: columns of w, and rows of what r multiplies.
+  hlo::HloModule module;
+  const sharding::ShardingModel heads = model_of(R"(
+  x = f32[32,64] parameter(0), metadata={op_name="batch['x']"}
+  w = f32[64,128] parameter(1), metadata={op_name="params['w']"}
+  r = f32[16,16] parameter(2), metadata={op_name="params['r']"}
+  o = f32[128,64] parameter(3), metadata={op_name="params['o']"}
+  q = f32[32,128] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  h = f32[32,8,16] reshape(q)
+  s = f32[32,8,16] dot(h, r), lhs_contracting_dims={2}, rhs_contracting_dims={0}
+  f = f32[32,128] reshape(s)
+  ROOT y = f32[32,64] dot(f, o), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+)",
+                                                 &module);
+  EXPECT_TRUE(splits_rows(heads, "batch['x']", 0));
+  EXPECT_FALSE(splits_rows(heads, "params['w']", 1));
+  EXPECT_FALSE(splits_rows(heads, "params['r']", 0));
+}
+
+TEST(RowsOfWeights, OfWeightsBehindArithmetic) {
+  // 1 + w, and an adapter beside a frozen weight, multiply every sample.
+  hlo::HloModule module;
+  const sharding::ShardingModel step = model_of(R"(
+  x = f32[32,64] parameter(0), metadata={op_name="batch['x']"}
+  w = f32[64,64] parameter(1), metadata={op_name="params['w']"}
+  a = f32[64,8] parameter(2), metadata={op_name="params['a']"}
+  b = f32[8,64] parameter(3), metadata={op_name="params['b']"}
+  one = f32[] constant(1)
+  ones = f32[64,64] broadcast(one), dimensions={}
+  scaled = f32[64,64] add(ones, w)
+  y = f32[32,64] dot(x, scaled), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ab = f32[64,64] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  merged = f32[64,64] add(w, ab)
+  ROOT z = f32[32,64] dot(y, merged), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+)",
+                                                &module);
+  EXPECT_TRUE(splits_rows(step, "batch['x']", 0));
+  for (const char* weight : {"params['w']", "params['a']", "params['b']"}) {
+    EXPECT_FALSE(splits_rows(step, weight, 0)) << weight;
+    EXPECT_FALSE(splits_rows(step, weight, 1)) << weight;
+  }
 }
 
 TEST(RowsOfWeights, SamplesAndLearnedPositionsAndNoDimensionOfTheWeight) {
