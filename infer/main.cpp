@@ -139,7 +139,7 @@ void read_machines(Call& call) {
     options.input.device = machine::load_device(options.device);
     planners::set_device(*options.input.device, &call.cluster);
   } else if (const Software* software = find_software(options.software)) {
-    options.input.device = with_host_time(*software, &call.cluster);
+    options.input.device = with_its_times(*software, &call.cluster);
     if (options.input.device) call.table.set_unless_given("device", options.input.device->name, "--software");
   }
 }

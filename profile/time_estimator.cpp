@@ -380,7 +380,7 @@ class DeviceEstimate {
       Work& work = own_[i];
       work = region.kind[i] == Kind::kReduce ? kernels_.reduce_work(id)
                                              : Work{kernels_.vector_ms(sizes.operations[i], graph_.shape_of(id)), 0};
-      work.memory_ms = kernels_.memory_ms(sizes.moved_bytes[i]);
+      work.memory_ms = kernels_.memory_ms(sizes.moved_bytes[i] * device_.elementwise_passes);
       sum_[cluster].compute_ms += work.compute_ms;
       sum_[cluster].memory_ms += work.memory_ms;
       if (sizes.stored[i] != 0) writers_[cluster] += 1;

@@ -26,6 +26,7 @@ SERVERS = {"v100-16gb": "v100-16gb-1x8", "v100-32gb": "v100-32gb-1x8", "a100-40g
            "h100": "h100-1x8"}
 TYPES = {"bfloat16": "--bf16", "float16": "--fp16", "float32": ""}
 MOST_STEPS = 8  # of accumulation: more change nothing
+REFUSED = (2, 4)  # exit codes of automap-infer for what cannot be asked, and for what has no plan
 
 
 class Asking:
@@ -46,7 +47,9 @@ class Asking:
         command = [self.program, model, "--cluster", cluster, "--batch", batch, "--layout", layout, "--memory", "off", "--json", "-q", *options]
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
         if done.returncode != 0:
-            said = done.stderr.splitlines()[0].removeprefix("error: ")
+            said = (done.stderr.splitlines() or ["(nothing was said)"])[0].removeprefix("error: ")
+            if done.returncode not in REFUSED:
+                sys.exit(f"measure_published.py: exit {done.returncode} of {' '.join(map(str, command))}: {said}")
             refused = f"`{layout}` on {cluster}: {said.split(': ', 1)[-1]}"
             if refused not in self.refused:
                 self.refused.append(refused)
@@ -86,7 +89,7 @@ def single(ask, path, device):
         sizes, steps = json.loads(row["arguments"]), min(MOST_STEPS, int(row["accumulation_steps"]))
         model = ask.gpt(sizes["L"], sizes["h"], sizes["heads"], sizes["seq"], sizes["V"], TYPES[sizes["dt"]])
         layout = f"dp=1,micro-batch-size={sizes['b']},recompute={'layer' if sizes.get('remat') else 'none'}"
-        options = OLD_MEGATRON if sizes["dt"] == "float16" else ()
+        options = OLD_MEGATRON if sizes["dt"] == "float16" else ("--software", "torch-eager")
         yield (ask.step_ms(model, SERVERS[row["device"]], sizes["b"] * steps, layout, options),
                sizes["b"] * steps / float(row["samples_per_s"]) * 1e3)
 
@@ -156,7 +159,7 @@ def page(ask, folder, every):
     # Name, file, and how it is read.
     tables = [
         ("GPT of 3.6 to 175 billion weights, Megatron, 64 to 512 A100, every layer recomputed (vTrain)", published / "vtrain_a100_servers.csv", lambda path: vtrain(ask, path, 1)),
-        ("GPT of hidden size 1024 and 2048, Megatron, 1 to 8 A100 (vTrain)", folder / "vtrain-a100-single-server.csv",
+        (f"GPT of hidden size 1024 and 2048, Megatron, 1 to 8 A100 (vTrain; every {every}th of 720)", folder / "vtrain-a100-single-server.csv",
          lambda path: vtrain(ask, path, every)),
         ("GPT, OneFlow, 1 to 32 V100, every layer recomputed (DLPerf)", published / "dlperf_v100.tsv",
          lambda path: dlperf(ask, path, "oneflow_ms")),

@@ -35,12 +35,14 @@ constexpr std::pair<const char*, const char*> kAliases[] = {
 struct Scalar {
   const char* name;
   double DeviceModel::*member;
-  enum class Range { kMicroseconds, kShare, kShareOrNone } range;
+  enum class Range { kMicroseconds, kShare, kShareOrNone, kTimes } range;
+  const char* usual = "";  // the source of its default, where that is no assumption
 };
 using Range = Scalar::Range;
 constexpr Scalar kScalars[] = {
     {"launch_us", &DeviceModel::launch_us, Range::kMicroseconds},
     {"host_us", &DeviceModel::host_us, Range::kMicroseconds},
+    {"elementwise_passes", &DeviceModel::elementwise_passes, Range::kTimes, "compilers fuse"},
     {"memory_efficiency", &DeviceModel::memory_efficiency, Range::kShare},
     {"gather_efficiency", &DeviceModel::gather_efficiency, Range::kShare},
     {"scatter_efficiency", &DeviceModel::scatter_efficiency, Range::kShare},
@@ -52,6 +54,12 @@ constexpr Scalar kScalars[] = {
     {"vector_convolution_efficiency", &DeviceModel::vector_convolution_efficiency, Range::kShare},
 };
 
+// At its default, which nobody has to say: it stands in no file.
+bool is_usual(const Scalar& scalar, const DeviceModel& device) {
+  return *scalar.usual != '\0' && device.*scalar.member == DeviceModel().*scalar.member &&
+         device.sources.count(scalar.name) == 0;
+}
+
 double read_share(const JsonValue& value) {
   const double share = value.number(0, 1, "a share above 0, of at most 1");
   if (share == 0) value.wrong("a share above 0, of at most 1");
@@ -62,6 +70,7 @@ double read_scalar(const JsonValue& value, Range range) {
   switch (range) {
     case Range::kMicroseconds: return value.number(0, 1e9, "a number of microseconds from 0 to 1e9");
     case Range::kShare: return read_share(value);
+    case Range::kTimes: return value.number(1, 100, "a number from 1 to 100");
     case Range::kShareOrNone: break;
   }
   return value.number(0, 1, "a share from 0 to 1");
@@ -160,7 +169,10 @@ std::vector<DeviceConstant> device_constants(const DeviceModel& device) {
     const auto source = device.sources.find(name);
     constants.push_back({name, std::move(value), source == device.sources.end() ? "" : source->second});
   };
-  for (const Scalar& scalar : kScalars) add(scalar.name, format_number(device.*scalar.member));
+  for (const Scalar& scalar : kScalars) {
+    add(scalar.name, format_number(device.*scalar.member));
+    if (is_usual(scalar, device)) constants.back().source = scalar.usual;
+  }
   for (const char* type : kTypes) {
     if (device.peak_tflops.count(type) == 0) continue;
     const MatmulEfficiency efficiency = device.matmul_efficiency_of(type);
@@ -299,7 +311,9 @@ std::string to_json_text(const DeviceModel& device) {
   document["memory_gib"] = device.memory_gib;
   document["link_gbytes_per_s"] = device.link_gbytes_per_s;
   document["cores"] = device.cores;
-  for (const Scalar& scalar : kScalars) document[scalar.name] = device.*scalar.member;
+  for (const Scalar& scalar : kScalars) {
+    if (!is_usual(scalar, device)) document[scalar.name] = device.*scalar.member;
+  }
   if (!device.matmul.empty()) document["matmul"] = Json::object();
   for (const auto& [type, efficiency] : device.matmul) {
     document["matmul"][type] = {

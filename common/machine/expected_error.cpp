@@ -14,10 +14,10 @@ struct Row {
   const char* basis;  // "": an assumption
 };
 
-constexpr const char* kH100 = "published steps of MPT and Llama on H100s, nearly all of which took longer";
+constexpr const char* kH100 = "published steps of Llama and MPT on H100s in bf16, most of which took longer";
 // Products alone are met within 3 to 10 %; whole steps were not measured.
 constexpr const char* kSingle = "single products alone";
-// Rounded up: of steps from docs/published-steps.md, of layers from the half that no constant was fitted on.
+// Rounded to twentieths: of steps from docs/published-steps.md, of layers from the half that no constant was fitted on.
 constexpr Row kRows[] = {
     {"v100", "matmul f16", 0.05, 0.30, "layers and published steps of GPT on V100s"},
     {"v100", "matmul f32", 0.15, 0.15, ""},

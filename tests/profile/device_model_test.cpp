@@ -138,6 +138,31 @@ std::string entry(const std::string& body) {
   return text;
 }
 
+TEST(DeviceModel, WhatOneFusedKernelMovesIsMovedAgainWhereSoftwareDoesNotFuse) {
+  machine::DeviceModel fused = machine::load_device("a100-80gb");
+  fused.launch_us = fused.host_us = 0;
+  machine::DeviceModel eager = fused;
+  eager.elementwise_passes = 2;
+  const auto ms = [](const std::string& body, const machine::DeviceModel& device) {
+    const Graph graph = parse(entry(body));
+    return entry_ms(graph, estimate_times(graph, device));
+  };
+  const std::string added =
+      "ENTRY e { x = BIG parameter(0)\n y = BIG parameter(1)\n s = BIG add(x, y)\n ROOT m = BIG multiply(s, y) }\n";
+  // Three arrays of 64 MiB, which hide most of the arithmetic.
+  const double moved = 3 * 4096.0 * 4096 * 4 / (fused.memory_gbytes_per_s * fused.memory_efficiency) * 1e-6;
+  EXPECT_NEAR(ms(added, eager) - ms(added, fused), moved, 0.01 * moved);
+  const std::string summed =
+      "ENTRY e { x = BIG parameter(0)\n zero = f32[] constant(0)\n ROOT r = f32[4096] reduce(x, zero), dimensions={1}, "
+      "to_apply=add }\n";
+  EXPECT_NEAR(ms(summed, eager), 2 * ms(summed, fused), 0.05 * ms(summed, fused));
+  // Matrix products are kernels of libraries.
+  const std::string product =
+      "ENTRY e { x = BIG parameter(0)\n y = BIG parameter(1)\n ROOT d = BIG dot(x, y), lhs_contracting_dims={1}, "
+      "rhs_contracting_dims={0} }\n";
+  EXPECT_EQ(ms(product, eager), ms(product, fused));
+}
+
 TEST(DeviceModel, ElementwiseChainsAreOneKernel) {
   const double one = entry_ms(entry("ENTRY e { x = BIG parameter(0)\n ROOT r = BIG negate(x) }"));
   // 64 MiB in and out at 0.85 of 3350 GB/s, and a launch.

@@ -136,6 +136,12 @@ TEST(DeviceTable, ConstantsNameTheirSourceOrAreAssumptions) {
       assumed_constants(load_device("v100-16gb")),
       testing::ElementsAre("launch_us", "host_us", "matmul_efficiency", "convolution_efficiency", "matmul.f64"));
   EXPECT_THAT(assumed_constants(load_device("h100")), testing::Not(testing::Contains("matmul.bf16")));
+  // Fused kernels are what compilers make; anything else has to be said, and where from.
+  EXPECT_THAT(assumed_constants(load_device("b200:elementwise_passes=2")),
+              testing::Not(testing::Contains("elementwise_passes")));
+  DeviceModel eager = load_device("b200");
+  eager.elementwise_passes = 2;
+  EXPECT_THAT(assumed_constants(eager), testing::Contains("elementwise_passes"));
   // Steps on a B200 were not seen.
   EXPECT_EQ(load_device("h100").sustained_clock, 0.71);
   EXPECT_THAT(assumed_constants(load_device("b200")), testing::Contains("sustained_clock"));
@@ -188,6 +194,7 @@ TEST(DeviceTable, WrongFilesNameTheKey) {
       {R"({"name": "a", "matmul_efficiency": 1.5, )" + rest, "matmul_efficiency: found 1.5"},
       {R"({"name": "a", "cores": 1.5, )" + rest, "cores"},
       {R"({"name": "a", "host_us": "fast", )" + rest, "host_us: found"},
+      {R"({"name": "a", "elementwise_passes": 0.5, )" + rest, "elementwise_passes: found 0.5"},
       {R"({"name": "a", "gather_efficiency": 0, )" + rest, "gather_efficiency: found 0"},
       {R"({"name": "a", "matmul_overlap": 2, )" + rest, "matmul_overlap: found 2"},
       {R"({"name": "a", "matmul": {"f16": {"share": 0.5}}, )" + rest, "it has no 'f16'"},
