@@ -207,6 +207,7 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
   report.model_batch = call.input.profile.micro_batch_size;
   report.made_here = !call.input.taken.empty();
   report.masked_attentions = call.input.work.masked_attentions;
+  report.fused_attention = call.input.fused.find("attention") != std::string::npos && options.input.attention == "auto";
   report.training = call.input.profile.forward_fraction < 1;
   const planners::ExpectedErrors errors = planners::expected_errors(call.input.profile, call.cluster);
   report.time_less = errors.compute_less;

@@ -144,10 +144,15 @@ std::string batch_text(const PlanDocument& document, const ReportOptions& option
   return out;
 }
 
+// A layer or an instruction by its name; of profiles that have none by its number.
+std::string place_text(const std::string& name, int number) {
+  return name.empty() ? "instruction " + std::to_string(number) : shorten(name, kLongestLayer);
+}
+
 std::string part_text(const pipeline::PlanPart& part) {
-  std::string out = shorten(part.first(), kLongestLayer);
-  if (part.last() != part.first()) out += " to " + shorten(part.last(), kLongestLayer);
-  return out;
+  const std::string first = place_text(part.first(), part.first_instruction),
+                    last = place_text(part.last(), part.last_instruction);
+  return first == last ? first : first + " to " + last;
 }
 
 std::string stage_text(const PlanStage& stage) {
@@ -160,7 +165,8 @@ Entry stages_entry(const PlanDocument& document) {
   const std::size_t stages = document.stages.size();
   if (stages == 1) return {"Stages", ""};
   std::vector<std::string> starts;
-  for (const pipeline::PlanPart* part : document.parts()) starts.push_back(shorten(part->first(), kLongestLayer));
+  for (const pipeline::PlanPart* part : document.parts())
+    starts.push_back(place_text(part->first(), part->first_instruction));
   Entry entry = {"Stages", "begin at " + join(starts), true, 3};
   for (std::size_t s = 0; s < stages && stages <= kMostStageLines; ++s) {
     entry.rows.push_back(std::to_string(s + 1) + "  " + stage_text(document.stages[s]));
@@ -223,24 +229,29 @@ std::string none_text(const PlanCorner& corner) {
   return ": " + corner.why;
 }
 
-// Why not what people know: of a plan of replicas alone why no pipeline, of any other why not FSDP.
+// Why not what people know: FSDP, and of a plan of replicas alone a pipeline.
 std::string why_not_text(const PlanDocument& document) {
   const auto named = [&](const char* name) {
     return std::find_if(document.corners.begin(), document.corners.end(),
                         [&](const PlanCorner& corner) { return corner.name == name; });
   };
   if (document.corners.empty() || document.num_devices == 1) return "";
-  if (document.stages.size() > 1 || document.stages.front().width > 1) {
-    const auto sharded = named(planners::kFullyShardedKind);
-    if (sharded == document.corners.end()) return "";
-    return "FSDP" + (sharded->fits ? instead_text(*sharded, document) : none_text(*sharded));
+  const PlanStage& first = document.stages.front();
+  const bool replicas_alone = document.stages.size() == 1 && first.width == 1;
+  std::vector<std::string> out;
+  const auto sharded = named(planners::kFullyShardedKind);
+  if (sharded != document.corners.end() && !(replicas_alone && first.variant.zero == 3)) {
+    out.push_back("FSDP" + (sharded->fits ? instead_text(*sharded, document) : none_text(*sharded)));
   }
-  if (const PlanCorner* pipeline = best_pipeline(document)) {
-    return "a pipeline (" + short_name(*pipeline) + ")" + instead_text(*pipeline, document) +
-           (pipeline->left_out.empty() ? "" : "; " + pipeline->left_out);
-  }
+  if (!replicas_alone) return join(out, "; ");
   const auto grid = named(planners::kSeveralStagesKind);
-  return grid == document.corners.end() || grid->fits ? "" : "a pipeline" + none_text(*grid);
+  if (const PlanCorner* pipeline = best_pipeline(document)) {
+    out.push_back("a pipeline (" + short_name(*pipeline) + ")" + instead_text(*pipeline, document) +
+                  (pipeline->left_out.empty() ? "" : "; " + pipeline->left_out));
+  } else if (grid != document.corners.end() && !grid->fits) {
+    out.push_back("a pipeline" + none_text(*grid));
+  }
+  return join(out, "; ");
 }
 
 // The best of other kinds that are longer, each once; of a plan without stages the best pipeline among them.
@@ -276,13 +287,13 @@ std::string proven_text(const PlanDocument& document) {
   // Orders are looked at beside what bounds are proven of.
   const std::vector<std::string>& schedules = document.premises.schedules;
   const bool ordered = !is_alternating(document.plan.schedule);
-  std::string premises;
+  std::vector<std::string> premises;
   if (!ordered && !schedules.empty() && document.premises.most_stages != 1) {
-    premises = ", of the schedule " + join(schedules, " or ");
+    premises.push_back("schedule " + join(schedules, " or "));
   }
-  if (!document.bound_within.empty()) premises += ", within " + join(document.bound_within);
-  std::string out = "no plan of the kinds that were searched" + premises + (premises.empty() ? "" : ",");
-  if (!document.bound_all_devices) out += " on the devices that were looked at";
+  if (!document.bound_within.empty()) premises.push_back("within " + join(document.bound_within));
+  if (!document.bound_all_devices) premises.emplace_back("the devices that were looked at");
+  const std::string out = "no plan of the kinds searched" + (premises.empty() ? "" : " (" + join(premises, "; ") + ")");
   if (!simulated) {
     return out + " has a V (the step in closed form) below " + format_ms(bound) + "; this one's is " + format_ms(own);
   }
@@ -301,6 +312,9 @@ std::vector<Entry> entries_of(const PlanDocument& document, const ReportOptions&
   };
   add("Plan", headline_text(document, options), true, 3);
   add(kTakes, figures_text(document, options), true, 3);
+  add("Assumes",
+      options.fused_attention ? "attention in fused kernels; --attention as-written counts it as the model says" : "",
+      false, 1);
   add("Batch", batch_text(document, options), true, 2);
   if (const Entry stages = stages_entry(document); !stages.text.empty()) entries.push_back(stages);
   // Who trains in another framework does not run the module.

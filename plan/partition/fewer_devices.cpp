@@ -25,7 +25,7 @@ FewerDevices best_with_fewer(sharding::ShardingModel* model, const machine::Devi
     model->relink(devices, {});
     const PartitionCost cost(*model, device, cluster);
     std::vector<sharding::GroupId> groups_of;
-    const std::vector<bool> rows = rows_whole ? rows_of_weights(*model) : std::vector<bool>();
+    const std::vector<bool> rows = rows_whole ? rows_of_weights(*model).groups : std::vector<bool>();
     const models::PartitionProblem problem =
         make_problem(*model, cost, model->variables(), models::PartitionObjective::kTime, memory_limit_bytes,
                      &groups_of, rows_whole ? &rows : nullptr);

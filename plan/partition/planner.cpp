@@ -565,7 +565,7 @@ class Planning {
   void make_problem_of(const std::vector<std::int32_t>& inputs, const std::vector<GroupId>& cut = {}) {
     std::vector<bool> rows;
     if (keeps_rows_whole()) {
-      rows = rows_of_weights(model_);
+      rows = rows_of_weights(model_).groups;
       for (const GroupId group : cut) rows[static_cast<std::size_t>(group)] = false;
     }
     now_.problem = make_problem(model_, cost_, inputs, request_.objective, now_.kept_limit_bytes, &now_.groups_of,
@@ -589,7 +589,7 @@ class Planning {
     }
     if (request_.data && shards_ > 1 && !model_.variables().empty()) {
       std::vector<GroupId> variable_groups;
-      const std::vector<bool> rows = rows_of_weights(model_);
+      const std::vector<bool> rows = rows_of_weights(model_).groups;
       const models::PartitionProblem variables =
           make_problem(model_, cost_, model_.variables(), PartitionObjective::kTime, 0, &variable_groups, &rows);
       if (!variables.groups.empty()) {

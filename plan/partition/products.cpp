@@ -110,11 +110,12 @@ std::vector<TensorDim> expert_dims(const sharding::ShardingModel& model) {
   return out;
 }
 
-std::vector<bool> rows_of_weights(const sharding::ShardingModel& model) {
+RowsOfWeights rows_of_weights(const sharding::ShardingModel& model) {
   const FlowGraph& flow = model.flow();
   const sharding::Linkage& linkage = model.linkage();
   const std::vector<bool> forms = forms_of_variables(model), weights = made_of_weights(model);
-  std::vector<bool> rows(at(linkage.num_groups()), false), own = rows;
+  RowsOfWeights out{std::vector<bool>(at(linkage.num_groups()), false), std::vector<bool>(at(flow.size()), false)};
+  std::vector<bool> own = out.groups;
   const auto is_weight = [&](NodeId node) { return weights[at(node)]; };
   for (NodeId op = 0; op < flow.size(); ++op) {
     const Opcode opcode = flow.node(op).opcode;
@@ -123,6 +124,7 @@ std::vector<bool> rows_of_weights(const sharding::ShardingModel& model) {
     const auto of_weights = std::count_if(operands.begin(), operands.end(), is_weight);
     // Of weights alone: a weight.
     if (of_weights == 0 || of_weights == static_cast<std::ptrdiff_t>(operands.size())) continue;
+    out.products[at(op)] = true;
     for (const sharding::OpFactor& factor : linkage.factors(op)) {
       bool has = false, decides = false;
       for (const auto* dims : {&factor.members, &factor.in_parts}) {
@@ -133,12 +135,12 @@ std::vector<bool> rows_of_weights(const sharding::ShardingModel& model) {
           decides = decides || !is_batch(factor) || forms[at(dim.node)];
         }
       }
-      if (!has) rows[at(factor.group)] = true;
+      if (!has) out.groups[at(factor.group)] = true;
       if (decides) own[at(factor.group)] = true;
     }
   }
-  for (std::size_t group = 0; group < rows.size(); ++group) rows[group] = rows[group] && !own[group];
-  return rows;
+  for (std::size_t group = 0; group < own.size(); ++group) out.groups[group] = out.groups[group] && !own[group];
+  return out;
 }
 
 std::vector<NodeId> products_of_activations(const sharding::ShardingModel& model) {

@@ -12,11 +12,15 @@ namespace automap::partition {
 // in], [experts, in, out]). (Heads are batch dimensions of products, too, but of what was computed.)
 std::vector<sharding::TensorDim> expert_dims(const sharding::ShardingModel& model);
 
-// Linkage groups that are rows of what weights multiply: dimensions of products (dots, convolutions) that read weights,
-// which no such weight has. A device that gets a part of them needs all of these weights. By group; a group that is a
-// dimension of another weight (heads before a projection that they share; the places that a mixer mixes) is none.
-// A weight is a variable, or a frozen one, or what is made of these and constants alone (1 + w; w + a * b).
-std::vector<bool> rows_of_weights(const sharding::ShardingModel& model);
+// Rows of what weights multiply: linkage groups that are dimensions of products (dots, convolutions) of data and
+// weights, and of the weight in none of them. A device that gets a part of them needs all of these weights. A dimension
+// of another weight (heads before a projection that they share; the places that a mixer mixes) is no row. A weight is a
+// variable, or a frozen one, or what is made of these and constants alone (1 + w; w + a * b).
+struct RowsOfWeights {
+  std::vector<bool> groups;    // by linkage group
+  std::vector<bool> products;  // by flow node: of data and weights
+};
+RowsOfWeights rows_of_weights(const sharding::ShardingModel& model);
 
 // Attention, forward and backward: dots with batch dimensions of which neither side is a weight. Not the gradients of
 // experts. Ascending.

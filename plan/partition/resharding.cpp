@@ -46,7 +46,7 @@ class PathsBuilder {
         outer_(options.outer),
         between_(options.between),
         sequences_(options.between == Between::kSequences) {
-    if (options.rows_whole) kept_whole_ = rows_of_weights(model);
+    if (options.rows_whole) rows_ = rows_of_weights(model);
   }
 
   LabellingProblem build(double memory_limit_bytes) {
@@ -628,7 +628,7 @@ class PathsBuilder {
 
   // Something that is read is split: what nothing forces to be is not. Or it begins here.
   bool is_possible(const OpFactor& factor, NodeId in_parts) const {
-    if (!kept_whole_.empty() && kept_whole_[at(factor.group)]) return false;
+    if (rows_ && rows_->products[at(factor.op)] && rows_->groups[at(factor.group)]) return false;
     bool any = in_parts == kNone || begins_.count(factor.op) != 0;
     for (const TensorDim member : factor.members) {
       if (member.node == in_parts ? extent(member) % shards_ != 0 : !allowed(piece_of(member))) return false;
@@ -710,7 +710,7 @@ class PathsBuilder {
   const sharding::Propagation* const outer_;
   const Between between_;
   const bool sequences_;
-  std::vector<bool> kept_whole_;  // by linkage group; empty: none
+  std::optional<RowsOfWeights> rows_;  // where they stay whole
   std::vector<std::int32_t> first_dim_, parent_, piece_of_dim_;
   std::vector<bool> cuttable_;
   std::vector<TensorDim> dim_of_;                     // by dim_index

@@ -87,9 +87,7 @@ TEST(Summary, SaysHowLongAndHowSure) {
   EXPECT_THAT(text, HasSubstr("100 ms a step (80.0 ms to 150 ms), 81 920 tokens/s, MFU 32.1 %"));
   EXPECT_THAT(text, HasSubstr("of 9.31 GiB on the\n        fullest device"));
   EXPECT_THAT(text, HasSubstr("Stages  1  h/0 to h/1 on devices 1-4\n        2  h/2 to h/3 on devices 5-8\n"));
-  EXPECT_THAT(
-      text,
-      HasSubstr("Proven  no plan of the kinds that were searched on the devices that were looked at is below 90.0"));
+  EXPECT_THAT(text, HasSubstr("Proven  no plan of the kinds searched (the devices that were looked at) is below 90.0"));
   EXPECT_THAT(text, HasSubstr("(no --batch: 16 times the model's 2)"));
   document.bound_all_devices = true;
   document.simulated_bound_ms = 99.95;
@@ -101,10 +99,10 @@ TEST(Summary, SaysHowLongAndHowSure) {
   document.simulated_bound_ms = 100;
   document.bound_within = {"--stages 2"};
   EXPECT_THAT(summary_text(document, options_of(document)),
-              HasSubstr("no plan of the kinds that were searched, within --stages 2, is shorter"));
+              HasSubstr("no plan of the kinds searched (within --stages 2) is shorter"));
   document.premises.most_stages = 8;
   document.premises.schedules = {"1f1b", "gpipe"};
-  EXPECT_THAT(summary_text(document, options_of(document)), HasSubstr("of the schedule 1f1b or gpipe, within"));
+  EXPECT_THAT(summary_text(document, options_of(document)), HasSubstr("(schedule 1f1b or gpipe; within --stages 2)"));
   document.planner = "given";
   EXPECT_THAT(summary_text(document, options_of(document)), Not(HasSubstr("Proven")));
 }
@@ -171,6 +169,22 @@ TEST(Summary, SaysWhyNotWhatPeopleKnow) {
   plan.corners[1] = kind("best even grid of several stages", 4, 0);
   plan.corners[1].why = "no grid fits into memory";
   EXPECT_EQ(told(plan), "a pipeline: no grid fits into memory");
+  // Replicas that hold all weights are no FSDP.
+  plan.stages.front().variant.zero = 2;
+  plan.corners.insert(plan.corners.begin() + 1, kind("data parallel, ZeRO 3 (FSDP)", 1, 103));
+  EXPECT_EQ(told(plan), "FSDP would take 103 ms (+3.0 %); a pipeline: no grid fits into memory");
+}
+
+TEST(Summary, PartsWithoutNamesGoByTheirInstructions) {
+  PlanDocument plan = plan_of(2, 4);
+  for (pipeline::PlanStage& stage : plan.stages) {
+    stage.first_layer = stage.last_layer = stage.first_name = stage.last_name = "";
+  }
+  plan.stages[0].first_instruction = 1, plan.stages[0].last_instruction = 4;
+  plan.stages[1].first_instruction = 5, plan.stages[1].last_instruction = 5;
+  const std::string text = summary_text(plan, options_of(plan));
+  EXPECT_THAT(text, HasSubstr("1  instruction 1 to instruction 4 on device"));
+  EXPECT_THAT(text, HasSubstr("2  instruction 5 on device"));
 }
 
 // Of a plan of one stage a pipeline is named, though three others are shorter; and the batch that devices share.

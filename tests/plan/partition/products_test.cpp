@@ -43,7 +43,7 @@ TEST(Experts, WeightsOfMixturesAndNoHeads) {
 // The linkage group of a named input's dimension, and whether its splitting splits rows of what a weight multiplies.
 bool splits_rows(const sharding::ShardingModel& model, const std::string& input, std::int32_t dim) {
   for (const sharding::ModelInput& one : model.inputs()) {
-    if (one.name == input) return rows_of_weights(model)[at(model.linkage().group_of(one.node, dim))];
+    if (one.name == input) return rows_of_weights(model).groups[at(model.linkage().group_of(one.node, dim))];
   }
   ADD_FAILURE() << "no input " << input;
   return false;

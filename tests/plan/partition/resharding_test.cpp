@@ -228,19 +228,20 @@ class Twin {
   }
   // Groups that some product of data and a weight has, and no weight in any such product.
   void find_rows() {
-    std::set<sharding::GroupId> of_weights;
+    std::set<sharding::GroupId> own;
     for (NodeId op = 0; op < flow_.size(); ++op) {
       if (flow_.node(op).opcode != Opcode::kDot) continue;
       const NodeId left = flow_.operands(op)[0], right = flow_.operands(op)[1];
       if (is_weight(left) == is_weight(right)) continue;
       const NodeId weight = is_weight(left) ? left : right;
+      of_weights_.insert(op);
       for (const OpFactor& f : linkage_.factors(op)) {
         const bool has =
             std::any_of(f.members.begin(), f.members.end(), [&](TensorDim at) { return at.node == weight; });
-        (has ? of_weights : rows_).insert(f.group);
+        (has ? own : rows_).insert(f.group);
       }
     }
-    for (const sharding::GroupId group : of_weights) rows_.erase(group);
+    for (const sharding::GroupId group : own) rows_.erase(group);
   }
 
   bool is_product(NodeId op) const {
@@ -361,7 +362,7 @@ class Twin {
     choose_label(i + 1);
     for (std::size_t f = 0; f < factors.size(); ++f) {
       if (factors[f].extent % shards_ != 0 || !can_be_split_by(factors[f])) continue;
-      if (flow_.node(products_[i]).opcode == Opcode::kDot && rows_.count(factors[f].group) != 0) continue;
+      if (of_weights_.count(products_[i]) != 0 && rows_.count(factors[f].group) != 0) continue;
       // A tensor on both sides is read in one way.
       bool alone = true;
       for (std::size_t other = 0; other < factors.size(); ++other) {
@@ -477,7 +478,8 @@ class Twin {
   std::vector<int> state_, label_;
   std::vector<bool> begins_;  // by node
   std::set<std::pair<NodeId, int>> begun_, sequences_;
-  std::set<sharding::GroupId> rows_;  // by which no product is split
+  std::set<sharding::GroupId> rows_;  // by which no product of weights is split
+  std::set<NodeId> of_weights_;       // these
   double least_ = kInfinity;
 };
 
