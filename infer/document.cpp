@@ -141,7 +141,7 @@ void describe_search(const Answer& answer, const machine::Cluster& cluster, Plan
 }
 
 // What all plans are that the bounds are about.
-void describe_premises(const Question& question, const Answer& answer, PlanDocument* document) {
+void describe_premises(const Question& question, const Answer& answer, const PlanInput& input, PlanDocument* document) {
   PlanDocument::BoundPremises& premises = document->premises;
   const planners::PlanRequest& request = question.request;
   std::set<int> widths;
@@ -160,6 +160,7 @@ void describe_premises(const Question& question, const Answer& answer, PlanDocum
   premises.least_stages = std::max(1, request.stages);
   premises.most_stages = request.stages > 0 ? request.stages : request.max_stages;
   premises.rules = planners::rules_of(question);
+  if (input.written_attention) premises.rules.emplace_back(kWrittenAttention);
   for (const planners::RelaxedRule& one : answer.relaxed) {
     document->relaxed.push_back({one.rule, one.options, one.simulated_ms, one.possible});
   }
@@ -218,12 +219,17 @@ void list_kinds(const Question& question, const PlanInput& input, const Answer& 
 
 }  // namespace
 
+bool of_written_attention(const PlanDocument& document) {
+  const std::vector<std::string>& rules = document.premises.rules;
+  return std::find(rules.begin(), rules.end(), kWrittenAttention) != rules.end();
+}
+
 PlanDocument document_of(const Question& question, const Answer& answer, const PlanInput& input, const OwnDevice& own,
                          std::vector<std::string> within) {
   const int cluster_devices = question.cluster.num_devices();
   PlanDocument document = described(question, answer.plan().placed, input, own);
   describe_search(answer, question.cluster, &document);
-  describe_premises(question, answer, &document);
+  describe_premises(question, answer, input, &document);
   document.bound_within = std::move(within);
   planners::LayerResult at_layers = split_at_layers(question, answer);
   document.layer_split = std::move(at_layers.split);

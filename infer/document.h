@@ -18,6 +18,10 @@ namespace automap::infer {
 
 using OwnDevice = std::optional<machine::DeviceModel>;  // of --device
 
+// A premise of bounds (PlanInput::written_attention), and whether it is one of these.
+constexpr const char* kWrittenAttention = "attention as written on every device";
+bool of_written_attention(const pipeline::PlanDocument& document);
+
 // Of an answer with a plan. `within`: the options given that leave some plans out, which the bounds are not about.
 pipeline::PlanDocument document_of(const planners::Question& question, const planners::Answer& answer,
                                    const PlanInput& input, const OwnDevice& own, std::vector<std::string> within);

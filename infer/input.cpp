@@ -35,6 +35,7 @@ void note_mixed_kernels(const std::string& without, const std::vector<machine::D
                                  [](const machine::DeviceModel& device) { return device.has_fused_attention(); });
   const bool of_16_bits = input->profile.work.find("16") != std::string::npos;
   if (without.empty() || with == devices.end() || !of_16_bits) return;
+  input->written_attention = true;
   input->notices.push_back(
       "attention is counted as written on every device, since no kernels of libraries are known for " + without +
       ": a plan on " + with->name +

@@ -25,6 +25,7 @@ struct PlanInput {
   std::vector<std::string> notices;  // what was assumed, one sentence each
   // Chains that are counted as kernels of libraries: "12 attentions (12 causal), ..."; empty: none. HLO only
   std::string fused;
+  bool written_attention = false;  // though some of the devices have kernels for it: not all types of them do
   // Whose words who wrote the model knows (plan/emit/to_type.h); null: not known, or a profile.
   const planners::Framework* made_with = nullptr;
   std::shared_ptr<const hlo::HloModule> module;  // where it was asked for; null for a profile

@@ -25,6 +25,7 @@
 #include "infer/document.h"
 #include "infer/explain.h"
 #include "infer/input.h"
+#include "infer/kernels_alone.h"
 #include "infer/nearest_plan.h"
 #include "infer/no_plan.h"
 #include "infer/options.h"
@@ -413,6 +414,12 @@ int run_search(Call& call) {
   }
   tell_framework(call, answer.plan().placed, document);
   if (!StopToken::stop_requested()) tell_nearest(call, document);
+  if (!StopToken::stop_requested() && call.input.written_attention && !document.cut_by_time) {
+    const KernelsAlone asked{call.options, call.request, *call.framework, call.cluster};
+    if (auto alone = kernels_alone(asked, document.simulated_step_ms)) {
+      document.relaxed.insert(document.relaxed.begin(), std::move(*alone));
+    }
+  }
   print_document(call, std::move(document), answer.plan().placed, answer.free_plan_ms);
   return StopToken::stop_requested() ? kExitStoppedEarly : 0;
 }

@@ -10,6 +10,7 @@
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "common/pipeline/exact.h"
+#include "infer/document.h"
 #include "infer/report_parts.h"
 #include "infer/utilization.h"
 
@@ -384,6 +385,7 @@ std::string no_plan(const PlanDocument& document, pipeline::BoundedWidths widths
   for (const std::string& option : document.bound_within) {
     within += (within.empty() ? ", within " : ", ") + printable(option);
   }
+  if (of_written_attention(document)) within += std::string(", ") + kWrittenAttention;
   if (widths == pipeline::BoundedWidths::kAny || !within.empty()) within += ",";
   return std::string(": ") + kinds[static_cast<int>(widths)] + within + " on " + bounded_devices(document);
 }

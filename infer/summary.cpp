@@ -8,6 +8,7 @@
 #include "common/base/join.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
+#include "infer/document.h"
 #include "infer/explain.h"
 #include "plan/planners/kinds.h"
 #include "plan/planners/leaner.h"
@@ -22,7 +23,9 @@ using pipeline::PlanStage;
 constexpr std::size_t kMostStageLines = 4, kMostOthers = 3;
 constexpr int kLongestLayer = 40;
 constexpr double kNotWeighed = 2;
-constexpr const char *kTakes = "Takes", *kProven = "Proven";
+// What makes a step this much shorter is part of the answer.
+constexpr double kMuch = 0.95;
+constexpr const char *kPlan = "Plan", *kTakes = "Takes", *kProven = "Proven", *kInstead = "Instead";
 
 // A paragraph behind its label. What is not `needed` goes first, the last of those before the others. `rows`: a line
 // each, instead of the text as long as there is room.
@@ -292,6 +295,7 @@ std::string proven_text(const PlanDocument& document) {
     premises.push_back("schedule " + join(schedules, " or "));
   }
   if (!document.bound_within.empty()) premises.push_back("within " + join(document.bound_within));
+  if (of_written_attention(document)) premises.emplace_back(kWrittenAttention);
   if (!document.bound_all_devices) premises.emplace_back("the devices that were looked at");
   const std::string out = "no plan of the kinds searched" + (premises.empty() ? "" : " (" + join(premises, "; ") + ")");
   if (!simulated) {
@@ -310,7 +314,7 @@ std::vector<Entry> entries_of(const PlanDocument& document, const ReportOptions&
   const auto add = [&](const std::string& label, const std::string& text, bool needed, std::size_t lines_at_most) {
     if (!text.empty()) entries.push_back({label, text, needed, lines_at_most});
   };
-  add("Plan", headline_text(document, options), true, 3);
+  add(kPlan, headline_text(document, options), true, 3);
   add(kTakes, figures_text(document, options), true, 3);
   add("Assumes",
       options.fused_attention ? "attention in fused kernels; --attention as-written counts it as the model says" : "",
@@ -326,11 +330,12 @@ std::vector<Entry> entries_of(const PlanDocument& document, const ReportOptions&
                 format_amount(document.micro_batch_samples) + " to run this"
           : "",
       false, 1);
-  add("Instead", others_text(document), true, 2);
+  add(kInstead, others_text(document), true, 2);
   add("Why", document.limits.empty() ? "" : document.limits.front().text, true, 2);
   add("Why not", why_not_text(document), true, 2);
   for (const PlanDocument::Relaxed& one : document.relaxed) {
-    if (one.possible) add("Try", one.options + ": " + format_ms(one.simulated_ms), false, 1);
+    const bool much = one.simulated_ms < kMuch * document.simulated_step_ms;
+    if (one.possible) add("Try", one.options + ": " + format_ms(one.simulated_ms), much, 1);
   }
   add(kProven, proven_text(document), true, 2);
   add("More",
@@ -364,6 +369,7 @@ std::string summary_text(const PlanDocument& document, const ReportOptions& opti
     }
     return all;
   };
+  const auto is_answer = [](const Entry& e) { return e.label == kPlan || e.label == kTakes || e.label == kProven; };
   std::vector<std::string> all = lines();
   while (all.size() > most_lines) {
     const auto least = std::find_if(entries.rbegin(), entries.rend(), [](const Entry& e) { return !e.needed; });
@@ -374,13 +380,18 @@ std::string summary_text(const PlanDocument& document, const ReportOptions& opti
                in_rows != entries.end()) {
       in_rows->rows.clear();
     } else {
-      // The end of a paragraph, the last of those of several lines, but first of what is neither proven nor what the
-      // plan takes; where there is none, the last line.
+      // The end of a paragraph, the last of those of several lines, but first of what is neither proven nor the plan
+      // and what it takes; before these the plans of other kinds; where there is none, the last line.
       const auto longer = [&](const Entry& e) { return lines_of(e, width).size() > 1; };
-      auto several = std::find_if(entries.rbegin(), entries.rend(),
-                                  [&](const Entry& e) { return e.label != kProven && e.label != kTakes && longer(e); });
-      if (several == entries.rend()) several = std::find_if(entries.rbegin(), entries.rend(), longer);
-      if (several == entries.rend()) {
+      auto several =
+          std::find_if(entries.rbegin(), entries.rend(), [&](const Entry& e) { return !is_answer(e) && longer(e); });
+      const auto others =
+          std::find_if(entries.begin(), entries.end(), [](const Entry& e) { return e.label == kInstead; });
+      const bool cuts_answer = several == entries.rend();
+      if (cuts_answer) several = std::find_if(entries.rbegin(), entries.rend(), longer);
+      if (cuts_answer && others != entries.end()) {
+        entries.erase(others);
+      } else if (several == entries.rend()) {
         entries.pop_back();
       } else {
         several->most_lines = lines_of(*several, width).size() - 1;

@@ -96,8 +96,8 @@ std::string slower_in_front(const Profile& profile, const machine::Cluster& clus
     const std::string &front = cluster.servers[g - 1].device, &behind = cluster.servers[g].device;
     if (whole_ms(front) > kFaster * whole_ms(behind)) {
       return cluster.name + " names " + front + " in front of " + behind +
-             ", which is faster here: plans keep that order and leave devices free at its end only; try the cluster "
-             "file with the faster servers first, too";
+             ", which is faster here: lists of work (interleaved, zero bubble, searched) keep that order; try the "
+             "cluster file with the faster servers first, too";
     }
   }
   return "";

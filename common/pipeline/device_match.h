@@ -13,8 +13,8 @@ namespace automap::pipeline {
 // error, Error(kData), that names both: its times would be another device's. What no table knows is taken at its word.
 void match_devices(Profile& profile, const machine::Cluster& cluster, const std::string& source);
 
-// A warning when the cluster names slower devices in front of faster ones: plans keep the order of the file and leave
-// devices free at its end only. Empty when it does not, or when that is not known. After match_devices().
+// A warning when the cluster names slower devices in front of faster ones: plans that are lists of work keep the order
+// of the file. Empty when it does not, or when that is not known. After match_devices().
 std::string slower_in_front(const Profile& profile, const machine::Cluster& cluster);
 
 }  // namespace automap::pipeline

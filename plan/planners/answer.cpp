@@ -260,8 +260,8 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
     out.any_widths = {any.ms, any.ms, any.method, out.bounds.considered, out.bounds.all_devices};
   }
   const bool searched_all = question.request.planner == PlannerKind::kAuto && question.request.lower_bound;
-  if (searched_all && &out.plan() == &out.one_width && !out.notes.cut_by_time && !out_of_time()) {
-    out.relaxed = relaxed_rules(rest, out.one_width);
+  if (searched_all && !out.notes.cut_by_time && !out_of_time()) {
+    out.relaxed = relaxed_rules(rest, out.one_width, out.plan().simulated_step_ms);
   }
   out.notes.cut_by_time = out.notes.cut_by_time || out_of_time();
   out.notes.planning_ms = spent_ms();

@@ -13,7 +13,7 @@ namespace automap::planners {
 namespace {
 
 // Memory can decide where a device is this full, or where the plan saves memory by what takes time.
-constexpr double kNearlyFull = 0.85;
+constexpr double kNearlyFull = 0.75;
 
 struct Rule {
   std::string (*text)(const Question& question);
@@ -89,7 +89,7 @@ Question at_width_of(const Question& question, const Candidate& plan) {
 
 }  // namespace
 
-std::vector<RelaxedRule> relaxed_rules(const Question& question, const Candidate& plan) {
+std::vector<RelaxedRule> relaxed_rules(const Question& question, const Candidate& plan, double step_ms) {
   std::vector<RelaxedRule> out;
   if (!plan.found() || !plan.of_one_width()) return out;
   const auto start = std::chrono::steady_clock::now();
@@ -101,9 +101,7 @@ std::vector<RelaxedRule> relaxed_rules(const Question& question, const Candidate
     rule.lift(without, plan);
     try {
       const StepPlan found = plan_step(without);
-      if (!found.result.plan || found.result.simulated_step_ms >= plan.simulated_step_ms * (1 - kRuleWorthNaming)) {
-        continue;
-      }
+      if (!found.result.plan || found.result.simulated_step_ms >= step_ms * (1 - kRuleWorthNaming)) continue;
       out.push_back({rule.text(question), rule.options(question), found.result.simulated_step_ms, rule.possible});
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::kUsage && e.kind() != ErrorKind::kInfeasible) throw;

@@ -20,9 +20,10 @@ struct RelaxedRule {
 // A rule is worth naming where the answer changes by more.
 constexpr double kRuleWorthNaming = 0.02;
 
-// The rules that bind: looked for quickly, each alone, around `plan`, which is of one width. Those that the options
-// have lifted, or that nothing was found to break, are not among them.
-std::vector<RelaxedRule> relaxed_rules(const Question& question, const Candidate& plan);
+// The rules that bind: looked for quickly, each alone, around `plan`, which is of one width, and named where what is
+// found is shorter than the answer's `step_ms`. Those that the options have lifted, or that nothing was found to break,
+// are not among them.
+std::vector<RelaxedRule> relaxed_rules(const Question& question, const Candidate& plan, double step_ms);
 
 // The rules that all plans of the question keep, for people.
 std::vector<std::string> rules_of(const Question& question);

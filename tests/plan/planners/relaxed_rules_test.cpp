@@ -52,6 +52,15 @@ TEST(RelaxedRules, AVariableOfEveryStagesOwnIsNamedWithWhatItCosts) {
   EXPECT_TRUE(least.relaxed.empty());
 }
 
+// The answer may be a list of work, shorter than the plan that the rules are lifted of.
+TEST(RelaxedRules, AreNamedWhereTheyWouldBeShorterThanTheAnswer) {
+  Question question = front_loaded(4);
+  const Candidate plan = answer(question, uniform_kinds()).one_width;
+  const std::vector<RelaxedRule> found = relaxed_rules(question, plan, 0.9 * plan.simulated_step_ms);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_TRUE(relaxed_rules(question, plan, found[0].simulated_ms).empty());
+}
+
 TEST(RelaxedRules, WhatCostsNothingIsNotNamed) {
   Question question = front_loaded(8);
   EXPECT_TRUE(answer(question, uniform_kinds()).relaxed.empty());

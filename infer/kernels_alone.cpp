@@ -1,0 +1,52 @@
+#include "infer/kernels_alone.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "common/base/error.h"
+#include "common/base/join.h"
+#include "infer/document.h"
+#include "infer/input.h"
+#include "plan/planners/answer.h"
+#include "plan/planners/relaxed_rules.h"
+#include "plan/rivals/published.h"
+
+namespace automap::infer {
+
+std::optional<pipeline::PlanDocument::Relaxed> kernels_alone(const KernelsAlone& asked, double step_ms) {
+  if (asked.options.input.path == "-") return std::nullopt;
+  machine::Cluster cluster = asked.cluster;
+  std::vector<std::string> types;
+  const auto is_without = [&](const machine::ServerGroup& servers) {
+    const auto device = machine::find_device(servers.device);
+    if (!device || !device->has_fused_attention()) return true;
+    if (std::find(types.begin(), types.end(), servers.device) == types.end()) types.push_back(servers.device);
+    return false;
+  };
+  cluster.servers.erase(std::remove_if(cluster.servers.begin(), cluster.servers.end(), is_without),
+                        cluster.servers.end());
+  if (cluster.servers.empty()) return std::nullopt;
+  try {
+    const PlanInput input = read_input(asked.options.input, cluster);
+    planners::Question question = make_question(asked.options, input.profile, cluster);
+    question.request = asked.request;
+    question.request.effort = planners::plan_effort(Effort::kQuick);
+    question.request.lower_bound = false;
+    question.framework = &asked.framework;
+    const bool all_kinds = explores(asked.options, asked.request);
+    const planners::Answer found =
+        planners::answer(question, all_kinds ? rivals::all_kinds() : std::vector<planners::KindRow>());
+    if (!found.plan().found()) return std::nullopt;
+    const double ms = found.plan().simulated_step_ms;
+    if (ms >= step_ms * (1 - planners::kRuleWorthNaming)) return std::nullopt;
+    return pipeline::PlanDocument::Relaxed{kWrittenAttention, "a cluster of " + join(types, " and ") + " alone", ms,
+                                           true};
+  } catch (const Error& e) {
+    // What is asked for fits the whole cluster alone.
+    if (e.kind() != ErrorKind::kUsage && e.kind() != ErrorKind::kInfeasible) throw;
+    return std::nullopt;
+  }
+}
+
+}  // namespace automap::infer
