@@ -132,10 +132,7 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
   module.sha256 = input.sha256;
   input.form = std::move(given.form);
   input.taken = std::move(given.taken);
-  if (input.taken.empty()) {
-    profile::require_whole_model(module.graph, source, options.as_is);
-    input.made_with = emit::framework_of(module.graph);
-  }
+  if (input.taken.empty()) profile::require_whole_model(module.graph, source, options.as_is);
   profile::ProfileRequest request;
   request.variables = options.variables;
   request.batch_inputs = options.batch_inputs;
@@ -149,6 +146,7 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
   if (!why_no_width.empty()) input.notices.push_back("replicas have one device each: " + why_no_width);
   input.profile = std::move(model.profile);
   input.work = model.work;
+  if (input.taken.empty()) input.made_with = emit::framework_of(module.graph, input.work.decoder);
   partition::round_times(&input.profile);
   pipeline::match_devices(input.profile, cluster, source);
   input.notices.insert(input.notices.begin(), model.warnings.begin(), model.warnings.end());

@@ -42,7 +42,10 @@ std::vector<std::string> lines_of(const Entry& entry, int width) {
   for (std::string& line : lines) line = shorten(printable(line), room);
   if (entry.rows.empty() && lines.size() > entry.most_lines) {
     lines.resize(entry.most_lines);
-    lines.back() = excerpt(lines.back() + " ...", room);
+    // Words are left out whole.
+    std::string& last = lines.back();
+    while (display_width(last) + 4 > room && last.find(' ') != std::string::npos) last.resize(last.rfind(' '));
+    last = excerpt(last + " ...", room);
   }
   for (std::size_t i = 0; i < lines.size(); ++i) {
     std::string label = i == 0 ? entry.label : "";

@@ -26,7 +26,10 @@ struct ModelWork {
   double repeated_flops = 0;
   double repeated_share() const { return forward_flops > 0 ? repeated_flops / forward_flops : 0; }
   std::int64_t masked_attentions = 0;  // of the forward pass, of which forward_flops leaves a part out
-  std::int64_t tokens = 0;             // token ids of a sample; 0: no input holds any
+  // Attention all of which is causal, as far as it is known for what it is: a decoder, which is what MaxText and
+  // torchtitan train.
+  bool decoder = false;
+  std::int64_t tokens = 0;  // token ids of a sample; 0: no input holds any
 };
 
 // `runs`: by node of the step's flow, false where it is in a branch that another one hides. `used`: the chains that

@@ -48,9 +48,9 @@ pipeline::PlanToType to_type(const planners::Framework& framework, const pipelin
 // said with `details`. `step_ms`: of the plan, for how much longer one takes that is told of instead.
 std::string to_type_text(const pipeline::PlanToType& told, const std::string& plan_file, double step_ms, bool details);
 
-// The framework whose words the user of a module knows: maxtext of a module that JAX made, torchtitan of one of
-// PyTorch; null: not known.
-const planners::Framework* framework_of(const graph::Graph& graph);
+// The framework whose words the user of a module knows: of a module that JAX made maxtext, of one of PyTorch
+// torchtitan, which train decoders, and of other models jax and torch; null: not known.
+const planners::Framework* framework_of(const graph::Graph& graph, bool decoder);
 
 // One file for each framework (megatron.cpp, ...).
 Emitted emit_megatron(const FrameworkPlan& plan, const FrameworkVersion& version);

@@ -339,6 +339,23 @@ class Runnable(ProgramTest):
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertEqual("v100-16gb in front of h100" in result.stderr, said, result.stderr)
 
+    def test_kernels_of_attention_that_not_all_types_have(self):
+        """Attention is as written on all of them: a premise of what is proven, and what the others take alone is said."""
+        servers = [{"devices": 4, "intra_gbytes_per_s": 200, "inter_gbytes_per_s": 10, "device": name} for name in ("a100-80gb", "v100-16gb")]
+        asked = (FIXTURES / "transformer_bf16.hlo.gz", "--batch", 512, "--effort", "quick", "--stages", 1, "--max-width", 1)
+        both, one = (self.put(f"{len(some)}.json", json.dumps({"name": "some", "servers": some})) for some in (servers, servers[:1]))
+        premise = "attention as written on every device"
+        plan, alone = self.plan(*asked, "--cluster", both), self.plan(*asked, "--cluster", one)
+        self.assertIn(premise, plan["bounds"]["premises"]["rules"])
+        self.assertNotIn(premise, alone["bounds"]["premises"]["rules"])
+        self.assertEqual(plan["bounds"]["relaxed"][0], {"rule": premise, "options": "a cluster of a100-80gb alone",
+                                                        "simulated_step_ms": alone["simulated_step_ms"]})
+        self.assertLess(alone["simulated_step_ms"], 0.98 * plan["simulated_step_ms"])
+        report = run("automap-infer", *asked, "--cluster", both)
+        self.assertIn("no kernels of libraries are known for v100-16gb", report.stderr)
+        self.assertRegex(report.stdout, r"Try +a cluster of a100-80gb alone: ")
+        self.assertRegex(" ".join(report.stdout.split()), rf"Proven no plan of the kinds searched \([^)]*{premise}")
+
     def test_a_forward_pass_is_called_one(self):
         result = run("automap-infer", FIXTURES / "vit_forward.hlo.gz", "--cluster", "config-a", "--effort", "quick")
         self.assertEqual(result.returncode, 0, result.stderr)

@@ -95,6 +95,16 @@ TEST(ModelWork, InferenceIsItsForwardPassAlone) {
   EXPECT_GT(work.forward_flops, 0);
 }
 
+TEST(ModelWork, DecodersHaveCausalAttentionAlone) {
+  for (const char* name : {"gpt2.hlo.gz", "grouped_query.hlo.gz", "scan_remat.hlo.gz"}) {
+    EXPECT_TRUE(of_fixture(name, "h100").decoder) << name;
+  }
+  // Encoders look at everything, and what has no attention is none.
+  for (const char* name : {"bert_large.hlo.gz", "t5_6_6.hlo.gz", "vgg19.hlo.gz", "mamba.hlo.gz"}) {
+    EXPECT_FALSE(of_fixture(name, "h100").decoder) << name;
+  }
+}
+
 TEST(ModelWork, TokensAreWhatLooksUpRowsOfWeights) {
   EXPECT_EQ(of_fixture("t5_6_6.hlo.gz").tokens, 256);
   EXPECT_EQ(of_fixture("resnet50.hlo.gz").tokens, 0);  // its labels look nothing up

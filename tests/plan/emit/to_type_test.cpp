@@ -691,18 +691,21 @@ TEST(FrameworkPlan, EvenGroupsLeaveOutWhatTheirWidthDoes) {
 
 // By the marks that they leave: names of modules, of operations and of their types.
 TEST(ModuleOrigin, JaxAndPyTorchAreKnown) {
-  const auto made_with = [](const std::string& name, const std::string& metadata) {
+  const auto made_with = [](const std::string& name, const std::string& metadata, bool decoder = true) {
     const graph::Graph graph =
         hlo::read_hlo_text("HloModule " + name + "\n\nENTRY main {\n  p = f32[2]{0} parameter(0)" + metadata +
                                "\n  ROOT n = f32[2]{0} negate(p)" + metadata + "\n}\n",
                            "test");
-    const planners::Framework* framework = framework_of(graph);
+    const planners::Framework* framework = framework_of(graph, decoder);
     return std::string(framework == nullptr ? "" : framework->name);
   };
   EXPECT_EQ(made_with("jit_train_step", ""), "maxtext");
   EXPECT_EQ(made_with("main", ", metadata={op_name=\"jit(step)/jit(main)/neg\"}"), "maxtext");
   EXPECT_EQ(made_with("IrToHlo.12", ""), "torchtitan");
   EXPECT_EQ(made_with("main", ", metadata={op_type=\"aten__neg\" op_name=\"aten__neg\"}"), "torchtitan");
+  // What trains decoders trains no other models.
+  EXPECT_EQ(made_with("jit_train_step", "", false), "jax");
+  EXPECT_EQ(made_with("IrToHlo.12", "", false), "torch");
   EXPECT_EQ(made_with("a_inference_step", ", metadata={op_type=\"Neg\" op_name=\"model/Neg\"}"), "");
 }
 
