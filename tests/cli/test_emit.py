@@ -322,13 +322,12 @@ class Emit(ProgramTest):
         self.assertIn("\nTo type      --for FRAMEWORK says it: jax or maxtext or ", run("automap-infer", profile, "--cluster", "config-c").stdout)
 
     def test_the_nearest_plan_is_told_instead(self):
-        tiny = FIXTURES / "tiny_mlp.stripped.hlo"
-        asked = ("automap-infer", tiny, "--cluster", "config-a", "--effort", "quick")
+        asked = ("automap-infer", SCAN, "--cluster", "config-c", "--effort", "quick", "--stages", "2")
         plan = json.loads(run(*asked, "--json").stdout)
         told = plan["to_type"]
         self.assertEqual((told["framework"], told["cannot"]), ("maxtext", "the schedule searched"))
         # What is typed is that plan, and it takes as long as is said.
-        near = run("automap-infer", tiny, "--cluster", "config-a", "--layout", " ".join(told["arguments"]), "--json")
+        near = run("automap-infer", SCAN, "--cluster", "config-c", "--layout", " ".join(told["arguments"]), "--json")
         self.assertEqual(near.returncode, 0, near.stderr)
         self.assertAlmostEqual(json.loads(near.stdout)["simulated_step_ms"], told["instead"]["simulated_step_ms"], delta=1e-12)
         self.assertGreater(told["instead"]["simulated_step_ms"], plan["simulated_step_ms"])
