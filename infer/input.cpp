@@ -1,6 +1,8 @@
 #include "infer/input.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "common/architecture/read.h"
@@ -76,6 +78,13 @@ void keep_widths(const std::vector<int>& widths, pipeline::Profile* profile) {
 }
 
 }  // namespace
+
+bool can_be_read_again(const InputOptions& options) {
+  std::error_code failed;
+  const std::filesystem::file_status status = std::filesystem::status(options.path, failed);
+  // A name of a table is no file.
+  return options.path != "-" && (!std::filesystem::exists(status) || std::filesystem::is_regular_file(status));
+}
 
 PlanInput read_input(const InputOptions& options, const machine::Cluster& cluster) {
   return read_input(options, cluster, architecture::read_model_file(options.path));

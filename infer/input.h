@@ -58,6 +58,8 @@ struct InputOptions {
 // --variables, --device, --batch-input, --attention, --sequence-parallel off or --keep-shardings is given for a
 // profile.
 PlanInput read_input(const InputOptions& options, const machine::Cluster& cluster);
+// Whether read_input gives the same a second time: standard input and pipes are read once.
+bool can_be_read_again(const InputOptions& options);
 // The same of bytes that were read: of the file as given.
 PlanInput read_input(const InputOptions& options, const machine::Cluster& cluster, std::string bytes);
 

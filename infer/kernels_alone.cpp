@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/join.h"
 #include "infer/document.h"
@@ -15,7 +16,8 @@
 namespace automap::infer {
 
 std::optional<pipeline::PlanDocument::Relaxed> kernels_alone(const KernelsAlone& asked, double step_ms) {
-  if (asked.options.input.path == "-") return std::nullopt;
+  const double left_s = asked.request.time_limit_s - asked.spent_ms / 1e3;
+  if (!can_be_read_again(asked.options.input) || !(left_s > 0)) return std::nullopt;
   machine::Cluster cluster = asked.cluster;
   std::vector<std::string> types;
   const auto is_without = [&](const machine::ServerGroup& servers) {
@@ -33,6 +35,8 @@ std::optional<pipeline::PlanDocument::Relaxed> kernels_alone(const KernelsAlone&
     question.request = asked.request;
     question.request.effort = planners::plan_effort(Effort::kQuick);
     question.request.lower_bound = false;
+    question.request.time_limit_s = left_s;
+    question.request.cancelled = StopToken::stop_requested;
     question.framework = &asked.framework;
     const bool all_kinds = explores(asked.options, asked.request);
     const planners::Answer found =
@@ -42,9 +46,8 @@ std::optional<pipeline::PlanDocument::Relaxed> kernels_alone(const KernelsAlone&
     if (ms >= step_ms * (1 - planners::kRuleWorthNaming)) return std::nullopt;
     return pipeline::PlanDocument::Relaxed{kWrittenAttention, "a cluster of " + join(types, " and ") + " alone", ms,
                                            true};
-  } catch (const Error& e) {
-    // What is asked for fits the whole cluster alone.
-    if (e.kind() != ErrorKind::kUsage && e.kind() != ErrorKind::kInfeasible) throw;
+  } catch (const Error&) {
+    // What is asked for may fit the whole cluster alone; and the answer is there already.
     return std::nullopt;
   }
 }

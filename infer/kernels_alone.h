@@ -17,10 +17,12 @@ struct KernelsAlone {
   const planners::PlanRequest& request;
   const planners::Framework& framework;
   const machine::Cluster& cluster;
+  double spent_ms;  // of the request's time limit
 };
 
 // A plan for the devices with kernels alone, found with little effort, where its step is that much shorter that it is
-// worth naming (planners::kRuleWorthNaming). The model is read again; nothing where it came by standard input.
+// worth naming (planners::kRuleWorthNaming). The model is read again; nothing where that is
+// not possible.
 std::optional<pipeline::PlanDocument::Relaxed> kernels_alone(const KernelsAlone& asked, double step_ms);
 
 }  // namespace automap::infer

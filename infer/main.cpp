@@ -339,7 +339,7 @@ int run_score(Call& call) {
 planners::OtherProfile whole_between_products(const Call& call, PlanInput* other) {
   const InputOptions& input = call.options.input;
   const bool open = call.table.source_of("sequence-parallel") == "default" && input.sequence_parallel == "auto";
-  if (!open || !call.input.of_module() || call.input.profile.widths.empty() || input.path == "-") return {};
+  if (!open || !call.input.of_module() || call.input.profile.widths.empty() || !can_be_read_again(input)) return {};
   return [&call, other] {
     InputOptions off = call.options.input;
     off.sequence_parallel = "off";
@@ -415,7 +415,7 @@ int run_search(Call& call) {
   tell_framework(call, answer.plan().placed, document);
   if (!StopToken::stop_requested()) tell_nearest(call, document);
   if (!StopToken::stop_requested() && call.input.written_attention && !document.cut_by_time) {
-    const KernelsAlone asked{call.options, call.request, *call.framework, call.cluster};
+    const KernelsAlone asked{call.options, call.request, *call.framework, call.cluster, document.planning_ms};
     if (auto alone = kernels_alone(asked, document.simulated_step_ms)) {
       document.relaxed.insert(document.relaxed.begin(), std::move(*alone));
     }

@@ -206,7 +206,9 @@ void declare_plan(OptionTable& table, InferOptions& o) {
       .choices(planners::framework_names());
   table
       .add(&o.software, "software",
-           "what runs the step: its host time for a kernel and when it sums gradients, where no other option says it; "
+           "what runs the step: its host time for a kernel, whether it fuses elementwise ones, and when it sums "
+           "gradients, "
+           "where no other option says it; "
            "any: a compiled step")
       .choices(software_choices());
   table

@@ -195,7 +195,7 @@ ModelWork model_work(const Graph& graph, const graph::TrainingStep& step, const 
   if (step.training) work.repeated_flops = std::max(0.0, backward - 2 * work.forward_flops);
   work.model_flops = work.forward_flops + std::min(2 * work.forward_flops, backward);
   work.tokens = tokens_of(step);
-  work.decoder = fused.attention + fused.missed > 0 && fused.causal + fused.banded == fused.attention;
+  work.decoder = fused.causal > 0 && fused.causal + fused.banded == fused.attention;
   return work;
 }
 

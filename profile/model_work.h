@@ -26,8 +26,8 @@ struct ModelWork {
   double repeated_flops = 0;
   double repeated_share() const { return forward_flops > 0 ? repeated_flops / forward_flops : 0; }
   std::int64_t masked_attentions = 0;  // of the forward pass, of which forward_flops leaves a part out
-  // Attention all of which is causal, as far as it is known for what it is: a decoder, which is what MaxText and
-  // torchtitan train.
+  // All attention that is known for what it is looks back alone, and some of it is causal: a decoder, as MaxText and
+  // torchtitan train them.
   bool decoder = false;
   std::int64_t tokens = 0;  // token ids of a sample; 0: no input holds any
 };

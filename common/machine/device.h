@@ -34,7 +34,8 @@ struct DeviceModel {
   double launch_us = 2.5;           // what one kernel adds in a stream of kernels
   double host_us = 3;               // between two launches by the host: no kernel takes less
   double elementwise_passes = 1;    // of elementwise kernels and reductions: what they move over what one fused kernel
-                                    // moves; software that runs an operation at a time writes and reads between them
+                                    // moves; software that runs an operation at a time writes and reads between
+                                    // them. Fusions that stand in a module are kernels as they are
   double memory_efficiency = 0.85;  // share of the peak bandwidth that a streaming kernel reaches, in (0, 1] as below
   double gather_efficiency = 0.5;   // the same of rows read (gather) or added to (scatter) at indices
   double scatter_efficiency = 0.3;

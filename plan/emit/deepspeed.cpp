@@ -148,7 +148,7 @@ Emitted emit_deepspeed(const FrameworkPlan& plan, const EmitOptions& options) {
                           ", slots=" + numbers_text(slots));
   }
   for (const std::string& text : server_texts(plan)) out.missing.push_back(text);
-  out.launch.push_back("train.py");
+  out.launch.push_back(kUsersProgram);
   out.missing.push_back("the optimizer and the precision in the same JSON");
   return out;
 }

@@ -178,7 +178,7 @@ Emitted emit_jax_mesh(const FrameworkPlan& plan) {
   for (const auto& [name, dim] : plan.split) text += "\n    " + python_literal(name) + ": " + std::to_string(dim) + ",";
   text += (plan.split.empty() ? "}\n" : "\n}\n") + std::string(kMeshBody);
   out.files.push_back({"", text});
-  out.launch = {"python3", "train.py"};
+  out.launch = {"python3", kUsersProgram};
   if (plan.width > 1 && plan.split.empty()) {
     out.missing.push_back("which variables are split: the plan's file does not say");
   }

@@ -92,8 +92,10 @@ std::string to_type_text(const pipeline::PlanToType& told, const std::string& pl
            format_change(told.instead_ms / step_ms - 1) + ")";
   }
   out += "\n  " + printable(shell_line(told.arguments)) + "\n";
-  for (const std::string& missing : told.missing) out += details ? "  and: " + printable(missing) + "\n" : "";
-  const bool more = !details && !told.missing.empty();
+  // Who starts a program of the user's says nothing of the plan: that is in what the program uses.
+  const bool all = details || (told.arguments.size() == 2 && told.arguments.back() == kUsersProgram);
+  for (const std::string& missing : told.missing) out += all ? "  and: " + printable(missing) + "\n" : "";
+  const bool more = !all && !told.missing.empty();
   out += more ? "  what else is to do, a file, other frameworks: " : "  a file, other frameworks: ";
   // The file that is written is of the plan itself.
   const bool again = plan_file.empty() || instead;

@@ -41,6 +41,9 @@ bool emits(const planners::Framework& framework);
 std::vector<std::string> emitted_frameworks();  // their names
 Emitted emit_for(const FrameworkPlan& plan, const EmitOptions& options);
 
+// What the user's own program is called, where a framework is used by one.
+constexpr const char* kUsersProgram = "train.py";
+
 // The words for the end of a report, and the `to_type` of its JSON.
 pipeline::PlanToType to_type(const planners::Framework& framework, const pipeline::PlanDocument& document,
                              const PlanFacts& facts, const EmitOptions& options = {});

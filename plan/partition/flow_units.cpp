@@ -107,4 +107,15 @@ std::vector<NodeId> expanded_of(const sharding::ShardingModel& model) {
   return out;
 }
 
+std::vector<graph::Part> parts_of(const sharding::ShardingModel& model) {
+  const graph::FlowGraph& fine = model.flow();
+  const std::vector<NodeId> units = units_of(model);
+  std::vector<graph::Part> parts(static_cast<std::size_t>(fine.size()), graph::Part::kGlue);
+  for (NodeId id = 0; id < fine.size(); ++id) {
+    if (units[at(id)] != kNone) parts[at(id)] = model.step().part[at(units[at(id)])];
+  }
+  for (const graph::FlowInput& input : fine.inputs()) parts[at(input.node)] = graph::Part::kInput;
+  return parts;
+}
+
 }  // namespace automap::partition

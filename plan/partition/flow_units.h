@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "common/graph/training_step.h"
 #include "common/sharding/model.h"
 
 namespace automap::partition {
@@ -11,6 +12,8 @@ namespace automap::partition {
 // By node of model.flow(): the node of model.step().flow that it is, or in which it stands (a loop, a fusion, a call);
 // kNone for what the step's flow has nothing of.
 std::vector<sharding::NodeId> units_of(const sharding::ShardingModel& model);
+// Part of every node of the model's flow: a node in a unit has the part of that.
+std::vector<graph::Part> parts_of(const sharding::ShardingModel& model);
 
 // By node of model.step().flow: the node of model.flow() that it is; of a loop's results the loop's parameters; kNone
 // for what is expanded into many.

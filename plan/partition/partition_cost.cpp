@@ -83,19 +83,6 @@ std::vector<double> node_times(const FlowGraph& flow, const std::vector<double>&
   return ms;
 }
 
-// Part of every node of the model's flow. The training step knows the parts of a flow in which fusions and loops are
-// units: a node in there has the part of its unit.
-std::vector<Part> parts_of(const sharding::ShardingModel& model) {
-  const FlowGraph& fine = model.flow();
-  const std::vector<NodeId> units = units_of(model);
-  std::vector<Part> parts(at(fine.size()), Part::kGlue);
-  for (NodeId id = 0; id < fine.size(); ++id) {
-    if (units[at(id)] != kNone) parts[at(id)] = model.step().part[at(units[at(id)])];
-  }
-  for (const graph::FlowInput& input : fine.inputs()) parts[at(input.node)] = Part::kInput;
-  return parts;
-}
-
 // Bytes of the tensors that the forward and the backward pass read.
 std::vector<double> read_by_both(const sharding::ShardingModel& model, const std::vector<Part>& parts) {
   const FlowGraph& flow = model.flow();

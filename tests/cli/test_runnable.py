@@ -344,7 +344,7 @@ class Runnable(ProgramTest):
         servers = [{"devices": 4, "intra_gbytes_per_s": 200, "inter_gbytes_per_s": 10, "device": name} for name in ("a100-80gb", "v100-16gb")]
         asked = (FIXTURES / "transformer_bf16.hlo.gz", "--batch", 512, "--effort", "quick", "--stages", 1, "--max-width", 1)
         both, one = (self.put(f"{len(some)}.json", json.dumps({"name": "some", "servers": some})) for some in (servers, servers[:1]))
-        premise = "attention as written on every device"
+        premise = "attention is counted as written on every device"
         plan, alone = self.plan(*asked, "--cluster", both), self.plan(*asked, "--cluster", one)
         self.assertIn(premise, plan["bounds"]["premises"]["rules"])
         self.assertNotIn(premise, alone["bounds"]["premises"]["rules"])

@@ -75,6 +75,70 @@ TEST(RowsOfWeights, ADimensionOfAnotherWeightIsNoRow) {
   EXPECT_FALSE(splits_rows(heads, "params['r']", 0));
 }
 
+TEST(RowsOfWeights, LearnedQueriesAreNoWeightsOfTheirOwn) {
+  // Queries that are made of weights alone, repeated for every sample: their places are rows of what follows.
+  hlo::HloModule module;
+  const sharding::ShardingModel queries = model_of(R"(
+  x = f32[32,64,16] parameter(0), metadata={op_name="batch['x']"}
+  latents = f32[8,16] parameter(1), metadata={op_name="params['latents']"}
+  wq = f32[16,16] parameter(2), metadata={op_name="params['wq']"}
+  wk = f32[16,16] parameter(3), metadata={op_name="params['wk']"}
+  w = f32[16,128] parameter(4), metadata={op_name="params['w']"}
+  all = f32[32,8,16] broadcast(latents), dimensions={1,2}
+  q = f32[32,8,16] dot(all, wq), lhs_contracting_dims={2}, rhs_contracting_dims={0}
+  k = f32[32,64,16] dot(x, wk), lhs_contracting_dims={2}, rhs_contracting_dims={0}
+  s = f32[32,8,64] dot(q, k), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={2}
+  o = f32[32,8,16] dot(s, k), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}
+  ROOT y = f32[32,8,128] dot(o, w), lhs_contracting_dims={2}, rhs_contracting_dims={0}
+)",
+                                                   &module);
+  EXPECT_TRUE(splits_rows(queries, "params['latents']", 0));
+  EXPECT_TRUE(splits_rows(queries, "batch['x']", 0));
+  EXPECT_FALSE(splits_rows(queries, "params['wk']", 1));
+  EXPECT_FALSE(splits_rows(queries, "params['w']", 1));
+}
+
+TEST(RowsOfWeights, ExpertsAreNoRowsOfEachOther) {
+  hlo::HloModule module;
+  const sharding::ShardingModel experts = model_of(R"(
+  x = f32[4,32,16] parameter(0), metadata={op_name="batch['x']"}
+  w = f32[4,16,24] parameter(1), metadata={op_name="params['w']"}
+  shared = f32[24,8] parameter(2), metadata={op_name="params['shared']"}
+  h = f32[4,32,24] dot(x, w), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}
+  ROOT y = f32[4,32,8] dot(h, shared), lhs_contracting_dims={2}, rhs_contracting_dims={0}
+)",
+                                                   &module);
+  EXPECT_FALSE(splits_rows(experts, "params['w']", 0));
+  EXPECT_TRUE(splits_rows(experts, "batch['x']", 1));
+}
+
+TEST(RowsOfWeights, OfFrozenWeightsAndOfTheAdaptersBesideThem) {
+  // One step of SGD of the adapter alone.
+  const hlo::HloModule text = hlo::read_hlo(R"(HloModule m
+ENTRY e {
+  a = f32[16,2] parameter(0), metadata={op_name="params['a']"}
+  frozen = f32[16,8] parameter(1), metadata={op_name="base['w']"}
+  alpha = f32[] parameter(2), metadata={op_name="alpha"}
+  b = f32[2,8] parameter(3), metadata={op_name="base['b']"}
+  x = f32[32,16] parameter(4), metadata={op_name="batch['x']"}
+  ab = f32[16,8] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  scale = f32[16,8] broadcast(alpha), dimensions={}
+  scaled = f32[16,8] multiply(scale, ab)
+  merged = f32[16,8] add(frozen, scaled)
+  y = f32[32,8] dot(x, merged), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  dm = f32[16,8] dot(x, y), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  ds = f32[16,8] multiply(scale, dm)
+  da = f32[16,2] dot(ds, b), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+  a2 = f32[16,2] subtract(a, da)
+  ROOT r = (f32[16,2], f32[32,8]) tuple(a2, y)
+})",
+                                            "adapter.hlo");
+  const sharding::ShardingModel step = sharding::ShardingModel::build(text.graph, {});
+  EXPECT_TRUE(splits_rows(step, "batch['x']", 0));
+  EXPECT_FALSE(splits_rows(step, "params['a']", 0));
+  EXPECT_FALSE(splits_rows(step, "base['w']", 1));
+}
+
 TEST(RowsOfWeights, OfWeightsBehindArithmetic) {
   // 1 + w, and an adapter beside a frozen weight, multiply every sample.
   hlo::HloModule module;

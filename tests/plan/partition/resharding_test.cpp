@@ -218,7 +218,7 @@ class Twin {
   bool any_rows() const { return !rows_.empty(); }
 
  private:
-  // A weight, or what is made of weights and constants alone.
+  // An input but the data, or what is made of such alone; these modules have no constants.
   bool is_weight(NodeId node) const {
     for (const sharding::ModelInput& input : model_.inputs()) {
       if (input.node == node) return input.role != graph::InputRole::kStepInput;
