@@ -19,7 +19,7 @@ namespace automap::infer {
 using OwnDevice = std::optional<machine::DeviceModel>;  // of --device
 
 // A premise of bounds (PlanInput::written_attention), and whether it is one of these.
-constexpr const char* kWrittenAttention = "attention is counted as written on every device";
+constexpr const char* kWrittenAttention = "what attention keeps is counted as written on every device";
 bool of_written_attention(const pipeline::PlanDocument& document);
 
 // Of an answer with a plan. `within`: the options given that leave some plans out, which the bounds are not about.

@@ -30,19 +30,13 @@ void note_what_is_unusual(PlanInput& input, const machine::Cluster& cluster) {
   }
 }
 
-// One profile is for all devices: attention is written out in it where one of their types lacks kernels for it.
-void note_mixed_kernels(const std::string& without, const std::vector<machine::DeviceModel>& devices,
-                        PlanInput* input) {
-  const auto with = std::find_if(devices.begin(), devices.end(),
-                                 [](const machine::DeviceModel& device) { return device.has_fused_attention(); });
-  const bool of_16_bits = input->profile.work.find("16") != std::string::npos;
-  if (without.empty() || with == devices.end() || !of_16_bits) return;
+// What attention keeps is one figure for all devices: as written where one of their types lacks kernels for it.
+void note_mixed_kernels(const std::string& without, PlanInput* input) {
+  if (without.empty() || input->fused.empty()) return;
   input->written_attention = true;
-  input->notices.push_back(
-      "attention is counted as written on every device, since no kernels of libraries are known for " + without +
-      ": a plan on " + with->name +
-      " alone may be shorter than any that is looked at; ask about a cluster of those (or "
-      "--attention fused: as if all had them)");
+  input->notices.push_back("no kernels of libraries for attention are known for " + without +
+                           ": its times are as written, and so is the memory of every device, though others have such "
+                           "kernels (--attention fused: as if all had them)");
 }
 
 // Those that are asked for, as far as servers have so many devices.
@@ -78,6 +72,10 @@ void keep_widths(const std::vector<int>& widths, pipeline::Profile* profile) {
 }
 
 }  // namespace
+
+bool is_profile(const std::string& bytes, const std::string& source) {
+  return io::detect_profile(is_gzip(bytes) ? gunzip_if_gzip(bytes, source) : bytes).has_value();
+}
 
 bool can_be_read_again(const InputOptions& options) {
   std::error_code failed;
@@ -161,7 +159,7 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
   input.notices.insert(input.notices.begin(), model.warnings.begin(), model.warnings.end());
   if (options.keep_shardings) note_kept_shardings(module.graph, &input);
   input.fused = std::move(model.fusion.found);
-  note_mixed_kernels(model.fusion.without_kernels, devices, &input);
+  note_mixed_kernels(model.fusion.without_kernels, &input);
   note_what_is_unusual(input, cluster);
   if (options.keep_module) input.module = read;
   return input;

@@ -25,7 +25,7 @@ struct PlanInput {
   std::vector<std::string> notices;  // what was assumed, one sentence each
   // Chains that are counted as kernels of libraries: "12 attentions (12 causal), ..."; empty: none. HLO only
   std::string fused;
-  bool written_attention = false;  // though some of the devices have kernels for it: not all types of them do
+  bool written_attention = false;  // kept as written, though some of the devices have kernels: not all types do
   // Whose words who wrote the model knows (plan/emit/to_type.h); null: not known, or a profile.
   const planners::Framework* made_with = nullptr;
   std::shared_ptr<const hlo::HloModule> module;  // where it was asked for; null for a profile
@@ -59,6 +59,9 @@ struct InputOptions {
 // profile.
 PlanInput read_input(const InputOptions& options, const machine::Cluster& cluster);
 // Whether read_input gives the same a second time: standard input and pipes are read once.
+// Whether the bytes of a model's file, as they are or gzipped, are those of a profile.
+bool is_profile(const std::string& bytes, const std::string& source);
+
 bool can_be_read_again(const InputOptions& options);
 // The same of bytes that were read: of the file as given.
 PlanInput read_input(const InputOptions& options, const machine::Cluster& cluster, std::string bytes);

@@ -39,8 +39,7 @@ std::optional<pipeline::PlanDocument::Relaxed> kernels_alone(const KernelsAlone&
     question.request.cancelled = StopToken::stop_requested;
     question.framework = &asked.framework;
     const bool all_kinds = explores(asked.options, asked.request);
-    const planners::Answer found =
-        planners::answer(question, all_kinds ? rivals::all_kinds() : std::vector<planners::KindRow>());
+    const planners::Answer found = planners::answer(question, rivals::kinds_beside(all_kinds));
     if (!found.plan().found()) return std::nullopt;
     const double ms = found.plan().simulated_step_ms;
     if (ms >= step_ms * (1 - planners::kRuleWorthNaming)) return std::nullopt;

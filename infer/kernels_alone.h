@@ -1,5 +1,5 @@
-// Attention is counted as written on all devices of a cluster where one of their types has no kernels of libraries for
-// it (PlanInput::written_attention). The others alone, with their kernels, may be quicker than all of them.
+// What attention keeps is counted as written on all devices of a cluster where one of their types has no kernels of
+// libraries for it (PlanInput::written_attention). The others alone keep less, which may make another plan fit.
 #pragma once
 
 #include <optional>

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/architecture/read.h"
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
@@ -63,6 +64,9 @@ struct Call {
   OptionTable table{"infer", "find a pipeline plan for training a model on a cluster, and how good it is"};
   planners::PlanRequest request;
   const planners::Framework* framework = &planners::any_framework();
+  const Software* software = nullptr;  // that runs the step; null: any
+  std::string without_times;           // why its times are not those of the cluster's devices
+  std::optional<std::string> bytes;    // of the model, where they had to be looked at early
   std::optional<GivenPlan> given;
   std::vector<std::string> departures;  // from what `given` was made with
   planners::StageOverrides overrides;
@@ -133,16 +137,37 @@ void check_events(const Call& call) {
   check_timeline_events(micro_batches, stages);
 }
 
-void read_machines(Call& call) {
+// What runs the step. `known`: the model, where it has been read.
+void read_software(Call& call, const PlanInput* known) {
+  InferOptions& options = call.options;
+  call.software = find_software(options.software, *call.framework);
+  if (call.software == nullptr) return;
+  const bool by_plan = call.given && call.table.source_of("software") == call.given->source;
+  const bool named = options.software != "auto" && !by_plan;
+  if (named) take_software(*call.software, call.table);
+  call.table.set_unless_given("software", call.software->name, "--for");
+  if (!options.device.empty() || !has_times(*call.software)) return;
+  const std::string source = input_name(options.input.path);
+  if (known == nullptr) call.bytes = architecture::read_model_file(options.input.path);
+  const bool profile = known != nullptr ? !known->of_module() : is_profile(*call.bytes, source);
+  const std::string why = profile ? source + " is a profile already" : without_its_times(call.cluster);
+  if (!why.empty()) {
+    if (named) refuse_times(*call.software, why);
+    call.without_times = why;
+    return;
+  }
+  options.input.device = with_its_times(*call.software, &call.cluster);
+  call.table.set_unless_given("device", options.input.device->name, "--software");
+}
+
+void read_machines(Call& call, const PlanInput* known = nullptr) {
   InferOptions& options = call.options;
   call.cluster = machine::load_cluster(options.cluster);
   if (!options.device.empty()) {
     options.input.device = machine::load_device(options.device);
     planners::set_device(*options.input.device, &call.cluster);
-  } else if (const Software* software = find_software(options.software)) {
-    options.input.device = with_its_times(*software, &call.cluster);
-    if (options.input.device) call.table.set_unless_given("device", options.input.device->name, "--software");
   }
+  read_software(call, known);
 }
 
 void read_policy(Call& call) {
@@ -159,7 +184,9 @@ void read_policy(Call& call) {
 
 void read_model(Call& call) {
   call.options.input.sha256 = call.documented() || call.given;
-  call.input = read_input(call.options.input, call.cluster);
+  std::string bytes =
+      call.bytes ? *std::exchange(call.bytes, std::nullopt) : architecture::read_model_file(call.options.input.path);
+  call.input = read_input(call.options.input, call.cluster, std::move(bytes));
 }
 
 void ask(Call& call) {
@@ -199,14 +226,19 @@ std::string model_line(const Call& call, const ReportOptions& report, double bat
 
 void print_document(Call& call, PlanDocument document, const pipeline::PlacedPlan& placed, double free_plan_ms = 0) {
   const InferOptions& options = call.options;
-  if (const Software* software = find_software(options.software)) {
-    document.estimates.insert(document.estimates.begin(), software_text(*software, options.input.device, call.table));
+  if (call.software != nullptr) {
+    const std::string text = call.without_times.empty()
+                                 ? software_text(*call.software, options.input.device, call.table)
+                                 : std::string("software ") + call.software->name +
+                                       ": its host time is left out, since " + call.without_times;
+    document.estimates.insert(document.estimates.begin(), text);
   }
   if (call.documented()) add_provenance(document, call.table, call.input, call.cluster);
   ReportOptions report;
   report.all_planners = options.all_planners;
   report.model_batch = call.input.profile.micro_batch_size;
   report.made_here = !call.input.taken.empty();
+  if (call.software != nullptr) report.software = assumed_text(*call.software, options.input.device);
   report.masked_attentions = call.input.work.masked_attentions;
   report.fused_attention = call.input.fused.find("attention") != std::string::npos && options.input.attention == "auto";
   report.training = call.input.profile.forward_fraction < 1;
@@ -363,9 +395,8 @@ planners::Answer find_answer(Call& call) {
     least_ms = length_ms;
     progress.say("best so far " + format_ms(length_ms) + " a step: " + planners::plan_text(placed));
   };
-  planners::Answer answer = planners::answer(
-      question, explores(call.options, call.request) ? rivals::all_kinds() : std::vector<planners::KindRow>(),
-      whole_between_products(call, &other));
+  planners::Answer answer = planners::answer(question, rivals::kinds_beside(explores(call.options, call.request)),
+                                             whole_between_products(call, &other));
   question.request.progress = {};
   question.request.better = {};
   if (answer.other_profile) {
@@ -430,7 +461,6 @@ void take_options(Call& call) {
   call.request = make_request(options);
   limit_kinds(call.table, &options, &call.request);
   take_framework_words(call);
-  if (const Software* software = find_software(options.software)) take_software(*software, call.table);
   call.framework = &framework_asked(call.table, options);
   check_mode(call.table, options);
   ask_for_beside(call.table, &options);
@@ -454,7 +484,7 @@ std::optional<VariedRow> ask_value(int argc, char** argv, const Varied& varied, 
     call.options.chart.clear();
     if (varied.cluster()) call.options.cluster = value;
     take_options(call);
-    read_machines(call);
+    read_machines(call, *known ? &**known : nullptr);
     if (!varied.option() && !varied.cluster()) {
       call.cluster = with_figure(std::move(call.cluster), varied.name, std::strtod(value.c_str(), nullptr));
     }

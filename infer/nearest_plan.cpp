@@ -14,8 +14,7 @@ namespace {
 NearestPlan plan_for(planners::Question& question, const PlanInput& input, bool explored, bool sequence_parallel,
                      const emit::EmitOptions& options) {
   NearestPlan out;
-  const planners::Answer answer =
-      planners::answer(question, explored ? rivals::all_kinds() : std::vector<planners::KindRow>(), {});
+  const planners::Answer answer = planners::answer(question, rivals::kinds_beside(explored), {});
   if (!answer.one_width.found()) {
     out.why = answer.notes.infeasible;
     return out;

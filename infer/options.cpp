@@ -207,9 +207,7 @@ void declare_plan(OptionTable& table, InferOptions& o) {
   table
       .add(&o.software, "software",
            "what runs the step: its host time for a kernel, whether it fuses elementwise ones, and when it sums "
-           "gradients, "
-           "where no other option says it; "
-           "any: a compiled step")
+           "gradients, where no other option says it; any: a compiled step; auto: what --for runs in, else any")
       .choices(software_choices());
   table
       .add(
@@ -760,7 +758,9 @@ std::string asked_text(const OptionTable& table) {
         "effort",        "time-limit", "software"}) {
     // Not what a plan file or a layout says of itself.
     const std::string& source = table.source_of(option);
-    if (source == "default" || source == "memory" || source == "--layout" || source == table.value_of("plan")) continue;
+    if (source == "default" || source == "memory" || source == "--layout" || source == "--for" ||
+        source == table.value_of("plan"))
+      continue;
     asked.push_back(std::string("--") + option + " " + shorten(table.value_of(option), kLongestValue));
   }
   return join(asked);

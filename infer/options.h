@@ -38,7 +38,7 @@ struct InferOptions {
   bool refine = false, no_refine = false, all_planners = false, planner_table = false, sensitivity = false,
        json = false;
   std::string explore = "auto", limit = "all", framework = "any",  // --for
-      software = "any";
+      software = "auto";
   bool lone_replicas = false;  // by the limit
   std::string chunks = "auto", zero_bubble = "auto", mixed_widths = "auto";
   bool beside_asked = false;  // one of these was named

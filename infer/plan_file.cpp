@@ -26,7 +26,7 @@ constexpr int kMany = 1 << 30;
 constexpr const char* kSettings[] = {"replicas",       "gradient-sync", "bucket-mib",        "optimizer",
                                      "memory-reserve", "state-factor",  "allow-idle-stages", "allow-empty-stages",
                                      "value",          "attention",     "whole-loops",       "sequence-parallel",
-                                     "keep-shardings"};
+                                     "keep-shardings", "software"};
 // What was always so when files of version 1 were made.
 constexpr std::pair<const char*, const char*> kVersion1[] = {{"replicas", "fractional"},
                                                              {"gradient-sync", "after"},

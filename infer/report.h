@@ -14,6 +14,7 @@ struct ReportOptions {
   double model_batch = 0;               // samples of the module's own batch; 0: unknown
   bool made_here = false;               // the module is made of a description, and of any batch
   std::int64_t masked_attentions = 0;   // profile::ModelWork's
+  std::string software;                 // what the times are of, where they are not a compiled step's
   bool fused_attention = false;         // nobody asked for the kernels of libraries that it is counted by
   bool details = false;                 // all of it is printed
   bool training = true;                 // else the model has no backward pass

@@ -15,13 +15,20 @@ namespace {
 // that were published take the same time at every width of tensor parallelism, and as long as with 100 us. Between
 // operations tensors are written and read again, twice in all by published steps of MPT; Megatron has kernels of its
 // own for bias and activation, for dropout and residual, and for softmax. Gradients: what each does by default.
+constexpr double kCompiledHostUs = 3;
 constexpr Software kSoftware[] = {
-    {"jax", 3, 1, "overlap", "XLA's scheduler"},
-    {"torch-compile", 3, 1, "overlap", "compiled graphs, and the buckets of DistributedDataParallel"},
-    {"torch-eager", 100, 2, "overlap", "Python for every operation, and the buckets of DistributedDataParallel"},
-    {"megatron", 100, 1, "after", "Python for every operation; without --overlap-grad-reduce"},
-    {"deepspeed", 100, 2, "after", "Python for every operation; without overlap_comm"},
+    {"jax", kCompiledHostUs, 1, "overlap", "XLA's scheduler"},
+    {"torch-compile", kCompiledHostUs, 1, "overlap", "the buckets of DistributedDataParallel"},
+    {"torch-eager", 100, 2, "overlap", "the buckets of DistributedDataParallel"},
+    {"megatron", 100, 1, "after", "without --overlap-grad-reduce"},
+    {"deepspeed", 100, 2, "after", "without overlap_comm"},
 };
+
+// What frameworks run in where nobody says it. torchtitan compiles only where its configuration says so, and what is
+// emitted for it does not.
+constexpr const char* kImplied[][2] = {{"jax", "jax"},           {"maxtext", "jax"},
+                                       {"torch", "torch-eager"}, {"torchtitan", "torch-eager"},
+                                       {"megatron", "megatron"}, {"deepspeed", "deepspeed"}};
 
 // "40", "2.5".
 std::string number(double value) {
@@ -39,14 +46,18 @@ std::string changes_of(const Software& software) {
 }  // namespace
 
 std::vector<std::string> software_choices() {
-  std::vector<std::string> names = {"any"};
+  std::vector<std::string> names = {"auto", "any"};
   for (const Software& software : kSoftware) names.emplace_back(software.name);
   return names;
 }
 
-const Software* find_software(const std::string& name) {
+const Software* find_software(const std::string& name, const planners::Framework& framework) {
+  std::string wanted = name;
+  for (const auto& [of, implied] : kImplied) {
+    if (name == "auto" && std::string(of) == framework.name) wanted = implied;
+  }
   for (const Software& software : kSoftware) {
-    if (name == software.name) return &software;
+    if (wanted == software.name) return &software;
   }
   return nullptr;
 }
@@ -55,19 +66,29 @@ void take_software(const Software& software, OptionTable& table) {
   table.set_unless_given("gradient-sync", software.gradient_sync, "--software");
 }
 
-std::optional<machine::DeviceModel> with_its_times(const Software& software, machine::Cluster* cluster) {
+std::string without_its_times(const machine::Cluster& cluster) {
+  const std::string type = cluster.servers.front().device;
+  for (const machine::ServerGroup& servers : cluster.servers) {
+    if (servers.device != type) return "cluster '" + cluster.name + "' has devices of several types";
+    if (!machine::find_device(type) || cluster.devices.at(type).relative_speed != 1) {
+      return "cluster '" + cluster.name + "' has devices that no table knows";
+    }
+  }
+  return "";
+}
+
+bool has_times(const Software& software) {
+  return software.host_us != kCompiledHostUs || software.elementwise_passes != 1;
+}
+
+void refuse_times(const Software& software, const std::string& why) {
+  throw Error(ErrorKind::kUsage, std::string("--software ") + software.name + " has times of its own, and " + why,
+              "drop --software; --device DEVICE:" + changes_of(software) +
+                  " says it of a device, to automap-profile where the model is a profile");
+}
+
+machine::DeviceModel with_its_times(const Software& software, machine::Cluster* cluster) {
   const std::string type = cluster->servers.front().device;
-  for (const machine::ServerGroup& servers : cluster->servers) {
-    if (servers.device == type && machine::find_device(type) && cluster->devices.at(type).relative_speed == 1) continue;
-    throw Error(ErrorKind::kUsage,
-                std::string("--software ") + software.name + " has times of its own, and cluster '" + cluster->name +
-                    "' has devices of several types, or that no table knows",
-                "drop --software; --device DEVICE:" + changes_of(software) + " says it of a device");
-  }
-  const machine::DeviceModel had_times = machine::load_device(type);
-  if (had_times.host_us == software.host_us && had_times.elementwise_passes == software.elementwise_passes) {
-    return std::nullopt;
-  }
   machine::DeviceModel device = machine::load_device(type + ":" + changes_of(software));
   // Memory is what the cluster has, as before.
   machine::DeviceType had = cluster->devices.at(type);
@@ -80,10 +101,17 @@ std::string software_text(const Software& software, const std::optional<machine:
                           const OptionTable& table) {
   const double host_us = device ? device->host_us : software.host_us;
   const double passes = device ? device->elementwise_passes : software.elementwise_passes;
+  const std::string sync = table.value_of("gradient-sync");
   return std::string("software ") + software.name + ": " + number(host_us) + " us of host time for a kernel, " +
          (passes == 1 ? "" : "what one fused kernel moves moved " + number(passes) + " times, ") + "gradients summed " +
-         (table.value_of("gradient-sync") == "after" ? "behind" : "beside") + " the last backward pass (" +
-         software.basis + ")";
+         (sync == "after" ? "behind" : "beside") + " the last backward pass" +
+         (sync == software.gradient_sync ? std::string(" (") + software.sync_basis + ")" : "");
+}
+
+std::string assumed_text(const Software& software, const std::optional<machine::DeviceModel>& device) {
+  if (!device || device->host_us == kCompiledHostUs) return "";
+  return number(device->host_us) + " us of host time a kernel, as " + software.name +
+         " takes (--software jax: " + number(kCompiledHostUs) + " us)";
 }
 
 }  // namespace automap::infer

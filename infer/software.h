@@ -8,6 +8,7 @@
 #include "common/base/options.h"
 #include "common/machine/cluster.h"
 #include "common/machine/device.h"
+#include "plan/planners/frameworks.h"
 
 namespace automap::infer {
 
@@ -16,23 +17,32 @@ struct Software {
   double host_us;             // between two launches by the host, for a kernel as it is counted here
   double elementwise_passes;  // DeviceModel
   const char* gradient_sync;  // as --gradient-sync
-  const char* basis;          // for people: where these are from
+  const char* sync_basis;     // for people: whose that is
 };
 
-// "any", which changes nothing, and the others.
+// "auto", "any", which changes nothing, and the others.
 std::vector<std::string> software_choices();
-// Null: "any".
-const Software* find_software(const std::string& name);
+// "auto": what the framework that is planned for runs in. Null: "any", also where nobody has said a framework.
+const Software* find_software(const std::string& name, const planners::Framework& framework);
 
-// Sets what the command line leaves open to what the software does, but for the times of its kernels.
+// Sets what the command line leaves open to what the software does, but for the times of its kernels. Not of a software
+// that a framework implies: for that one the plan says when gradients are summed.
 void take_software(const Software& software, OptionTable& table);
-// The cluster's devices with what the software makes of kernels' times, which stand for them from now on; nothing where
-// they have it. Throws Error(kUsage) where they are of several types, or not of the table at its own speed: --device
-// says it then.
-std::optional<machine::DeviceModel> with_its_times(const Software& software, machine::Cluster* cluster);
+// Whether kernels take other times in it than in a compiled step.
+bool has_times(const Software& software);
+// Why with_its_times cannot give the cluster's devices the software's times, as the end of a sentence: they are of
+// several types, or not of the table at its own speed. Empty: it can.
+std::string without_its_times(const machine::Cluster& cluster);
+// For somebody who named the software, and it has times that cannot be had, since `why`.
+[[noreturn]] void refuse_times(const Software& software, const std::string& why);
+// The cluster's devices with what the software makes of kernels' times, which stand for them from now on.
+machine::DeviceModel with_its_times(const Software& software, machine::Cluster* cluster);
 // "software megatron: 100 us of host time for a kernel, gradients summed behind the last backward pass (...)", of what
 // counts. `device`: that of the times, where it is one of its own.
 std::string software_text(const Software& software, const std::optional<machine::DeviceModel>& device,
                           const OptionTable& table);
+// "100 us of host time a kernel, as megatron takes (...)": for the head of a report; empty: the times are those of a
+// compiled step.
+std::string assumed_text(const Software& software, const std::optional<machine::DeviceModel>& device);
 
 }  // namespace automap::infer

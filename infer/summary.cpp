@@ -144,8 +144,8 @@ std::string batch_text(const PlanDocument& document, const ReportOptions& option
   const int devices = options.cluster_devices;
   if (options.batch_given && devices > 1 && batch > devices && batch % devices != 0) {
     const long long below = batch / devices * devices, above = below + devices;
-    out += "; --batch " + std::to_string(batch - below < above - batch ? below : above) + " divides by " +
-           format_count(devices) + " devices";
+    out += "; for " + format_count(devices) + " devices --batch " +
+           std::to_string(batch - below < above - batch ? below : above);
   }
   return out;
 }
@@ -312,6 +312,12 @@ std::string proven_text(const PlanDocument& document) {
 }
 
 // What is said, by its weight.
+std::string assumptions_text(const ReportOptions& options) {
+  if (!options.software.empty()) return options.software + (options.fused_attention ? "; attention fused" : "");
+  return options.fused_attention ? "attention in fused kernels; --attention as-written counts it as the model says"
+                                 : "";
+}
+
 std::vector<Entry> entries_of(const PlanDocument& document, const ReportOptions& options) {
   std::vector<Entry> entries;
   const auto add = [&](const std::string& label, const std::string& text, bool needed, std::size_t lines_at_most) {
@@ -319,9 +325,8 @@ std::vector<Entry> entries_of(const PlanDocument& document, const ReportOptions&
   };
   add(kPlan, headline_text(document, options), true, 3);
   add(kTakes, figures_text(document, options), true, 3);
-  add("Assumes",
-      options.fused_attention ? "attention in fused kernels; --attention as-written counts it as the model says" : "",
-      false, 1);
+  // Software is twice the time, now and then.
+  add("Assumes", assumptions_text(options), !options.software.empty(), 1);
   add("Batch", batch_text(document, options), true, 2);
   if (const Entry stages = stages_entry(document); !stages.text.empty()) entries.push_back(stages);
   // Who trains in another framework does not run the module.

@@ -167,6 +167,60 @@ std::vector<machine::DeviceModel> named_devices(const ProfileRequest& request) {
   return devices;
 }
 
+namespace {
+
+// With kernels where `rule` has them, on every device.
+ModelProfile profile_by_rule(const hlo::HloModule& module, const FusionRule& rule,
+                             const std::vector<machine::DeviceModel>& devices, ProfilerOptions options) {
+  const ModuleStructure structure(module.graph, find_fused_chains(module.graph, rule));
+  TimeEstimator estimator(module.graph, structure);
+  estimator.measure();
+  options.device = devices.front().name;
+  options.estimator = &estimator;
+  options.devices = devices;
+  ModelProfile profile = build_profile(module.graph, estimator.estimate(devices.front()), options);
+  profile.fusion = {rule.attention,
+                    rule.only_16bit,
+                    structure.fused.summary(),
+                    structure.fused.missed,
+                    structure.fused.missed_type,
+                    structure.fused.missed_head,
+                    ""};
+  return profile;
+}
+
+void take_times(const std::vector<pipeline::DeviceTimes>& with, std::vector<pipeline::DeviceTimes>* all) {
+  for (const pipeline::DeviceTimes& times : with) {
+    for (pipeline::DeviceTimes& one : *all) {
+      if (one.device == times.device) one = times;
+    }
+  }
+}
+
+// Devices that have the kernels take the times of `with`; what is kept stays as written, as it is on the others.
+void take_kernel_times(const ModelProfile& with, ModelProfile* model) {
+  pipeline::Profile& profile = model->profile;
+  take_times(with.profile.times, &profile.times);
+  for (std::size_t w = 0; w < profile.widths.size(); ++w) {
+    const pipeline::WidthColumns& columns = with.profile.widths[w];
+    for (std::size_t d = 0; d < columns.times.size(); ++d) {
+      for (std::size_t all = 0; all < profile.widths[w].times.size(); ++all) {
+        if (profile.widths[w].times[all].device != columns.times[d].device) continue;
+        profile.widths[w].collective_ms[all] = columns.collective_ms[d];
+      }
+    }
+    take_times(columns.times, &profile.widths[w].times);
+    if (with.profile.device == profile.device) profile.widths[w].weight_share = columns.weight_share;
+  }
+  if (with.profile.device != profile.device) return;
+  // Of the first device.
+  profile.c_ms = with.profile.c_ms;
+  profile.forward_fraction = with.profile.forward_fraction;
+  profile.weight_share = with.profile.weight_share;
+}
+
+}  // namespace
+
 ModelProfile profile_module(const hlo::HloModule& module, const std::string& source, const ProfileRequest& request) {
   return profile_module(module, source, request, named_devices(request));
 }
@@ -178,37 +232,39 @@ ModelProfile profile_module(const hlo::HloModule& module, const std::string& sou
   for (const std::string& name : split_at_commas(request.batch_inputs)) {
     if (!name.empty()) batch_inputs.push_back({name, "", "--batch-input"});
   }
-  const FusionRule rule = fusion_rule(request.attention, devices);
-  std::string without_kernels;
-  if (request.attention == AttentionMode::kAuto && !rule.attention) {
-    for (const machine::DeviceModel& device : devices) {
-      if (without_kernels.empty() && !device.has_fused_attention()) without_kernels = device.name;
-    }
-    if (find_fused_chains(module.graph, {true, false, false}).attention == 0) without_kernels.clear();
-  }
-  const ModuleStructure structure(module.graph, find_fused_chains(module.graph, rule));
-  TimeEstimator estimator(module.graph, structure);
-  estimator.measure();
-  const InstructionTimes times = estimator.estimate(devices.front());
   ProfilerOptions options;
   options.model = request.model.empty() ? model_name(source, std::string(module.graph.name())) : request.model;
-  options.device = devices.front().name;
   options.source_sha256 = module.sha256;
   if (!request.variables.empty()) options.variables = &variables;
   if (!request.batch_inputs.empty()) options.batch_inputs = &batch_inputs;
-  options.estimator = &estimator;
-  options.devices = std::move(devices);
   options.samples = request.samples;
   options.widths = request.widths;
   options.whole_loops = request.whole_loops;
-  ModelProfile profile = build_profile(module.graph, times, options);
-  profile.fusion = {rule.attention,
-                    rule.only_16bit,
-                    structure.fused.summary(),
-                    structure.fused.missed,
-                    structure.fused.missed_type,
-                    structure.fused.missed_head,
-                    without_kernels};
+  const FusionRule rule = fusion_rule(request.attention, devices);
+  ModelProfile profile = profile_by_rule(module, rule, devices, options);
+  if (request.attention == AttentionMode::kAuto && !rule.attention) {
+    std::vector<machine::DeviceModel> with, without;
+    for (WidthParts& parts : options.widths) parts.collectives.clear();
+    for (std::size_t d = 0; d < devices.size(); ++d) {
+      const bool has = devices[d].has_fused_attention();
+      (has ? with : without).push_back(devices[d]);
+      for (std::size_t w = 0; has && w < options.widths.size(); ++w) {
+        options.widths[w].collectives.push_back(request.widths[w].collectives[d]);
+      }
+    }
+    if (!with.empty()) {
+      if (!profile.profile.times.empty()) {
+        const std::vector<double>& samples = profile.profile.times.front().samples;
+        options.samples.assign(samples.begin(), samples.end());
+      }
+      const ModelProfile fused = profile_by_rule(module, fusion_rule(request.attention, with), with, options);
+      profile.fusion = fused.fusion;
+      if (!fused.fusion.found.empty()) take_kernel_times(fused, &profile);
+    }
+    if (find_fused_chains(module.graph, {true, false, false}).attention != 0) {
+      profile.fusion.without_kernels = without.front().name;
+    }
+  }
   pipeline::check_profile(profile.profile, source);
   return profile;
 }

@@ -72,13 +72,13 @@ struct MemorySummary {
   double variable_bytes = 0, slot_bytes = 0, frozen_bytes = 0, state_bytes = 0, input_bytes = 0, stash_bytes = 0;
 };
 
-// Chains that are estimated as kernels of libraries (fused_chains.h).
+// Chains that are estimated as kernels of libraries (fused_chains.h), of the devices that have them.
 struct FusionSummary {
   bool looked_for = false, only_16bit = true;
   std::string found;                              // FusedChains::summary
   std::int64_t missed = 0;                        // softmaxes of scores that were not taken
   std::int64_t missed_type = 0, missed_head = 0;  // FusedChains
-  std::string without_kernels;                    // a device for whose lack of such kernels nothing was looked for
+  std::string without_kernels;  // a device that lacks them: its times and what all devices keep are as written
 };
 
 struct ModelProfile {

@@ -176,6 +176,7 @@ std::string report_json(const ModelProfile& profile, const std::string& form) {
                                        : fusion.only_16bit ? "16-bit"
                                                            : "all"},
                         {"found", fusion.found},
+                        {"device_without", fusion.without_kernels},
                         {"softmaxes_as_written", fusion.missed},
                         {"as_written_since",
                          {{"no_16_bit_products", fusion.missed_type},
@@ -256,8 +257,12 @@ std::string report_text(const ModelProfile& profile, const std::string& form) {
     const FusionSummary& fusion = profile.fusion;
     const std::string missed = missed_text(fusion);
     if (!fusion.found.empty()) {
-      fact("fused", fusion.found + ", each one kernel of a library (--attention as-written: as the module says)" +
-                        (missed.empty() ? "" : "; " + missed));
+      fact("fused",
+           fusion.found + ", each one kernel of a library (--attention as-written: as the module says)" +
+               (fusion.without_kernels.empty()
+                    ? ""
+                    : "; " + fusion.without_kernels + " has none: its times, and what all keep, are as written") +
+               (missed.empty() ? "" : "; " + missed));
     } else if (!missed.empty()) {
       fact("fused", "none; " + missed);
     }

@@ -203,7 +203,7 @@ Emitted emit_jax_mesh(const FrameworkPlan& plan) {
   if (plan.servers.empty()) {
     for (const std::string& said : server_texts(plan)) out.missing.push_back(said);
   }
-  out.missing.push_back("train.py, which uses the specs of the file: automap emit writes it");
+  out.missing.push_back(std::string(kUsersProgram) + ", which uses the specs of the file: automap emit writes it");
   return out;
 }
 

@@ -210,7 +210,8 @@ Emitted emit_torch(const FrameworkPlan& plan, const std::string& layers) {
   if (!plan.overlap) out.missing.push_back(kSumsBeside);
   out.launch = torchrun_words(plan, &out.missing);
   out.launch.push_back(kUsersProgram);
-  out.missing.push_back("train.py, which makes the model and a Step of the script: automap emit writes that");
+  out.missing.push_back(std::string(kUsersProgram) +
+                        ", which makes the model and a Step of the script: automap emit writes that");
   if (plan.width > 1) {
     out.missing.push_back("parallelize_module of torch.distributed.tensor.parallel over mesh()[\"width\"], " +
                           std::to_string(plan.width) + " devices: which modules are split is in the plan's partition");

@@ -736,7 +736,8 @@ class Planning {
     ReshardingOptions options;
     if (request_.outer != nullptr) options.outer = request_.outer->decided;
     if (!request_.sequence_parallel) options.between = Between::kWhole;
-    options.rows_whole = request_.rows_whole;
+    std::optional<RowsOfWeights> rows;
+    if (request_.rows_whole) options.rows_whole = &rows.emplace(rows_of_weights(model_));
     Resharding found;
     // A wider search, of which a part of the effort has to be enough. Not in a mesh: where both axes split what no
     // weight decides XLA gathers more than it is told.

@@ -92,7 +92,6 @@ Weights weights_of(const sharding::ShardingModel& model) {
   }
   // Nodes come behind what they read, but for what a turn of a loop hands to the next.
   for (bool changed = true; changed;) {
-    changed = false;
     const auto follow = [&](NodeId node, NodeId from) {
       const bool form = forms[at(from)] && (initial[at(node)] != kNone || keeps_dimensions(flow, node));
       if ((some[at(from)] && !some[at(node)]) || (others[at(from)] && !others[at(node)]) ||
@@ -112,7 +111,7 @@ Weights weights_of(const sharding::ShardingModel& model) {
       }
       for (const NodeId operand : operands) follow(node, operand);
     }
-    changed = false;
+    changed = false;  // by the next turns alone is another pass needed
     for (const graph::FlowLoop& loop : flow.loops()) {
       for (std::size_t i = 0; i < loop.parameter.size(); ++i) follow(loop.parameter[i], loop.next[i]);
     }

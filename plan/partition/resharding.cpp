@@ -45,9 +45,8 @@ class PathsBuilder {
         batch_(std::move(batch)),
         outer_(options.outer),
         between_(options.between),
-        sequences_(options.between == Between::kSequences) {
-    if (options.rows_whole) rows_ = rows_of_weights(model);
-  }
+        sequences_(options.between == Between::kSequences),
+        rows_(options.rows_whole) {}
 
   LabellingProblem build(double memory_limit_bytes) {
     number_dims();
@@ -710,7 +709,7 @@ class PathsBuilder {
   const sharding::Propagation* const outer_;
   const Between between_;
   const bool sequences_;
-  std::optional<RowsOfWeights> rows_;  // where they stay whole
+  const RowsOfWeights* rows_;  // where they stay whole; or null
   std::vector<std::int32_t> first_dim_, parent_, piece_of_dim_;
   std::vector<bool> cuttable_;
   std::vector<TensorDim> dim_of_;                     // by dim_index

@@ -12,7 +12,7 @@
 //                        gathered tensor
 //   split by another     what it reads is whole, or gathered: an all-gather; what it makes is whole, or every device
 //                        keeps its part: nothing moves
-// With rows_whole products of weights are split along the weights' own dimensions alone.
+// With rows_whole, products of weights are split along the weights' own dimensions alone.
 // Never split: what no weight decides, neither by its piece nor by those it is split with: the batch, and what is only
 // made between instructions. Where the cheapest labelling splits such a piece it is forbidden, and solved again. But
 // attention (products.h) is split by whatever pays, weights or none: a part of the queries on every device where the
@@ -29,6 +29,7 @@
 #include "common/sharding/propagation.h"
 #include "plan/partition/labelling.h"
 #include "plan/partition/partition_cost.h"
+#include "plan/partition/products.h"
 
 namespace automap::partition {
 
@@ -61,7 +62,7 @@ struct ReshardingOptions {
   // Of a mesh, the axis that this one is nested in: what both split has to be divided by both.
   const sharding::Propagation* outer = nullptr;
   Between between = Between::kByWeights;
-  bool rows_whole = false;  // PlanningRequest::rows_whole
+  const RowsOfWeights* rows_whole = nullptr;  // of the model: products of weights are not split along these
 };
 
 // `model` is linked without gathers. memory_limit_bytes 0: no limit. Nothing split and saved_ms 0 where nothing helps;

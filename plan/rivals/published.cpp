@@ -69,4 +69,8 @@ std::vector<planners::KindRow> all_kinds() {
   return rows;
 }
 
+std::vector<planners::KindRow> kinds_beside(bool explored) {
+  return explored ? all_kinds() : std::vector<planners::KindRow>();
+}
+
 }  // namespace automap::rivals

@@ -23,5 +23,7 @@ PublishedPlan best_published(const planners::Question& question,
 // The table of kinds of whole plans, with the best of these as a row of it: said where it is shorter than what was
 // planned.
 std::vector<planners::KindRow> all_kinds();
+// These, or none: where an answer stands alone.
+std::vector<planners::KindRow> kinds_beside(bool explored);
 
 }  // namespace automap::rivals

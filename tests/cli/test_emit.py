@@ -76,10 +76,13 @@ class Emit(ProgramTest):
         plan = json.loads(path.read_text())
         self.assertEqual(plan["layer_split"]["layers_per_stage"], {"h": [7, 5]})
         for words in (text, " ".join([*said["launch"], text])):
-            done = run("automap-infer", GPT2, "--cluster", "a100-2x8", "--layout", words, "--json")
+            done = run("automap-infer", GPT2, "--cluster", "a100-2x8", "--software", "any", "--layout", words, "--json")
             self.assertEqual(what(json.loads(done.stdout)), what(plan), done.stderr)
+        # Words of Megatron are of what runs in it, where no other software is named.
+        done = run("automap-infer", GPT2, "--cluster", "a100-2x8", "--layout", text, "--json")
+        self.assertIn("software megatron: 100 us", json.loads(done.stdout)["estimates"][0])
         # Without --sequence-parallel it is another step.
-        done = run("automap-infer", GPT2, "--cluster", "a100-2x8", "--layout", text.replace("--sequence-parallel\n", ""), "--json")
+        done = run("automap-infer", GPT2, "--cluster", "a100-2x8", "--software", "any", "--layout", text.replace("--sequence-parallel\n", ""), "--json")
         self.assertNotEqual(json.loads(done.stdout)["step_ms"], plan["step_ms"], done.stderr)
 
     def test_devices_of_the_plans_choice(self):
@@ -190,7 +193,7 @@ class Emit(ProgramTest):
 
     def test_interleaved_plans_are_virtual_stages(self):
         path = self.folder / "plan.json"
-        given = ("--cluster", "config-a", "--batch", "64", "--for", "megatron", "--max-width", "1", "-q", "-o", path)
+        given = ("--cluster", "config-a", "--batch", "64", "--for", "megatron", "--software", "any", "--max-width", "1", "-q", "-o", path)
         self.assertEqual(run("automap-infer", SCAN, *given).returncode, 0)
         corner = next(one for one in json.loads(path.read_text())["corners"] if one["name"] == "interleaved 1F1B (even)")
         kind = ("--kind", corner["name"])
@@ -213,7 +216,8 @@ class Emit(ProgramTest):
                     self.assertEqual(run("automap-infer", *given, "--effort", "quick", "-q", "-o", path).returncode, 0)
                 row = next(one for one in json.loads(path.read_text())["corners"] if one["name"] == corner["name"])
                 layout = self.emit(path, framework, *kind, "--model", SCAN)[0]
-                done = run("automap-infer", SCAN, "--cluster", "config-a", "--layout", layout, "--json")
+                software = () if framework != "megatron" else ("--software", "any")
+                done = run("automap-infer", SCAN, "--cluster", "config-a", *software, "--layout", layout, "--json")
                 self.assertEqual(done.returncode, 0, done.stderr)
                 read = json.loads(done.stdout)
                 self.assertEqual(read["schedule"]["name"], "interleaved")

@@ -117,6 +117,22 @@ class Infer(ProgramTest):
         wrong = run("automap-infer", model, "--cluster", mixed, "--software", "megatron")
         self.assertEqual(wrong.returncode, 2)
         self.assertIn("--device DEVICE:host_us=100", wrong.stderr)
+        # A framework implies its software, which then says nothing of when gradients are summed: the plan says that.
+        implied = plan("--for", "megatron")
+        self.assertEqual(implied["simulated_step_ms"], beside["simulated_step_ms"])
+        self.assertEqual((implied["gradient_sync"], implied["provenance"]["option_device"]), ("overlap", "a100-80gb:host_us=100"))
+        self.assertEqual(plan("--for", "torch")["simulated_step_ms"], eager["simulated_step_ms"])
+        for framework in ("jax", "maxtext", "torch", "torchtitan", "megatron", "deepspeed"):
+            self.assertIn("software ", plan("--for", framework)["estimates"][0][:9])
+        for compiled in (("--for", "jax"), ("--for", "megatron", "--software", "any")):
+            self.assertEqual(plan(*compiled)["simulated_step_ms"], plain["simulated_step_ms"])
+        said = " ".join(run("automap-infer", *asked, "--for", "megatron").stdout.split())
+        self.assertIn("Assumes 100 us of host time a kernel, as megatron takes (--software jax: 3 us)", said)
+        # Where its times cannot be had the plan is one without them, and says so.
+        left = run("automap-infer", model, "--cluster", mixed, "--for", "megatron", "--json")
+        self.assertEqual(left.returncode, 0, left.stderr)
+        self.assertIn("its host time is left out, since cluster 'mixed' has devices of several types",
+                      json.loads(left.stdout)["estimates"][0])
 
     def test_a_device_file_stands_for_the_clusters_devices(self):
         model = FIXTURES / "transformer_bf16.hlo.gz"
@@ -143,12 +159,27 @@ class Infer(ProgramTest):
             return json.loads(run("automap-infer", source, "--cluster", "a100-2x8", "--plan", self.put("written.json", json.dumps(written)), "--json").stdout)
         again = given(model)
         self.assertEqual(again["simulated_step_ms"], written["simulated_step_ms"])
-        # One profile is for all devices: with one among them that has no kernels, attention is as written on all.
-        servers = [{"count": 1, "devices": 1, "intra_gbytes_per_s": 100, "inter_gbytes_per_s": 10, "device": device}
-                   for device in ("v100-16gb", "a100-80gb")]
-        mixed = self.put("mixed.json", json.dumps({"schema": "automap.cluster/1", "servers": servers}))
-        said = run("automap-infer", model, "--cluster", mixed, "--layout", "dp=1,pp=1,micro-batch-size=2").stderr
-        self.assertIn("no kernels of libraries are known for v100-16gb: a plan on a100-80gb alone may be shorter", said)
+        # Devices that have kernels are timed with them, where others of the cluster have none; all keep what is written.
+        def stages(*devices, width=1):
+            servers = [{"devices": width, "intra_gbytes_per_s": 100, "inter_gbytes_per_s": 10, "device": device} for device in devices]
+            cluster = self.put("some.json", json.dumps({"schema": "automap.cluster/1", "servers": servers}))
+            cuts = self.put("cuts.json", json.dumps({"micro_batch_samples": 2, "micro_batches": 4, "cuts": [200], "device_cuts": [width],
+                                                     "width": [width, width]}))
+            result = run("automap-infer", model, "--cluster", cluster, "--plan", cuts, "--json")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            mixed = len(set(devices)) > 1
+            self.assertEqual("no kernels of libraries for attention are known for v100-16gb" in result.stderr, mixed)
+            return listed(json.loads(result.stdout))["stages"]
+        for width in (1, 2):
+            old, new, mixed = (stages(*devices, width=width) for devices in (
+                ("v100-16gb", "v100-16gb"), ("a100-80gb", "a100-80gb"), ("v100-16gb", "a100-80gb")))
+            for part in ("forward_ms", "backward_ms"):
+                self.assertEqual(mixed[0][part], old[0][part])
+                # Replicas of several devices are divided in one way on all types, which may be another than on one.
+                self.assertAlmostEqual(mixed[1][part], new[1][part], delta=(width - 1) * 0.01 * new[1][part])
+            kept = [stages[1]["memory"]["stash"] for stages in (old, new, mixed)]
+            self.assertEqual(kept[2], kept[0])
+            self.assertLess(kept[1], kept[0])
         # A profile has the choice behind it.
         profile = self.put("written.h5", "")
         self.assertEqual(run("automap-profile", model, "--device", "a100-80gb", "--attention", "as-written", "-o", profile).returncode, 0)

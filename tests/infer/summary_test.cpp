@@ -196,9 +196,9 @@ TEST(Summary, NamesAPipelineAndABatchThatDivides) {
   EXPECT_THAT(summary_text(plan, options_of(plan)), HasSubstr("Instead a 101 ms; b 102 ms; c 103 ms\n"));
   ReportOptions options = options_of(plan);
   options.cluster_devices = 12, options.batch_given = true;
-  EXPECT_THAT(summary_text(plan, options), HasSubstr("; --batch 36 divides by 12 devices\n"));
+  EXPECT_THAT(summary_text(plan, options), HasSubstr("; for 12 devices --batch 36\n"));
   options.cluster_devices = 16;
-  EXPECT_THAT(summary_text(plan, options), Not(HasSubstr("divides by")));
+  EXPECT_THAT(summary_text(plan, options), Not(HasSubstr("; for")));
 }
 
 TEST(Summary, FitsItsLinesAndColumns) {

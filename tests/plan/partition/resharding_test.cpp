@@ -506,7 +506,8 @@ Comparison compare_with_twin(const std::function<std::string(Rng&)>& random, int
     Work work;
     ReshardingOptions options;
     options.between = between;
-    options.rows_whole = rows_whole;
+    const RowsOfWeights rows = rows_of_weights(*c.model);
+    if (rows_whole) options.rows_whole = &rows;
     const Resharding found = find_resharding(*c.model, cost, 0, work, options);
     const double expected = twin.most_saved();
     const double rounding = 1e-9 + 1e-9 * std::abs(expected);
