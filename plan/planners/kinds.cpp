@@ -311,9 +311,9 @@ std::optional<Candidate> eager(const KindTurn& turn, const char* name) {
   plan.schedule = Schedule::kEager;
   plan.warmup = chosen_warmup(place(*best.problem, plan));
   const auto step_ms = [&] { return simulate_step_ms(place(*best.problem, plan)); };
-  // As few in flight as a step so long needs.
+  // As few in flight as a step so long needs, the last stage first: no stage has fewer than the one behind it.
   const double longest = step_ms() * (1 + pipeline::kWarmupSlack);
-  for (std::size_t s = 0; s < plan.warmup.size(); ++s) {
+  for (std::size_t s = plan.warmup.size(); s-- > 0;) {
     int& k = plan.warmup[s];
     int low = s + 1 < plan.warmup.size() ? plan.warmup[s + 1] : 1;
     while (low < k) {

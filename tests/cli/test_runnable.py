@@ -85,6 +85,14 @@ class Runnable(ProgramTest):
         self.assert_fails(run("automap-infer", FIXTURES / "tiny_mlp.hlo", "--cluster", "config-a", "--schedule", "searched", "--explore", "off"), 2,
                           "--explore off")
 
+    def test_eager_keeps_no_more_in_flight_than_its_step_needs(self):
+        # Stages alike: 1F1B's step, with as many in flight; memory would hold all 32.
+        ask = (self.put("model.csv", profile_csv(16, a_bytes=1.0)), "--cluster", "config-a", "--stages", 4, "--batch", 32,
+               "--micro-batches", 32, "--max-width", 1)
+        eager, usual = (self.plan(*ask, "--schedule", name) for name in ("eager", "1f1b"))
+        self.assertAlmostEqual(eager["simulated_step_ms"], usual["simulated_step_ms"], delta=0.002 * usual["simulated_step_ms"])
+        self.assertLessEqual(max(eager["in_flight"]), 8)
+
     def test_schedules(self):
         model = self.put("model.csv", profile_csv(60, c_ms=[1 + (i * 7919) % 13 for i in range(60)]))
         steps = {}
