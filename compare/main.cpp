@@ -12,6 +12,7 @@
 #include "common/base/options.h"
 #include "common/base/text_table.h"
 #include "common/machine/cluster.h"
+#include "common/machine/link_kinds.h"
 #include "compare/report.h"
 #include "compare/systems.h"
 #include "infer/input.h"
@@ -75,7 +76,7 @@ Asked read_question(infer::InferOptions& options) {
     throw Error(ErrorKind::kUsage, "missing option --cluster: a model is planned for machines",
                 "one of " + join(machine::cluster_preset_names()) + ", or a JSON file");
   }
-  out.cluster = machine::load_cluster(options.cluster);
+  out.cluster = machine::with_link_kinds(machine::load_cluster(options.cluster));
   options.input.keep_module = true;
   out.input = infer::read_input(options.input, *out.cluster, std::move(bytes));
   if (out.input->profile.forward_fraction >= 1) {

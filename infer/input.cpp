@@ -147,9 +147,9 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
   request.whole_loops = options.whole_loops;
   const std::vector<machine::DeviceModel> devices = profile::cluster_devices(options.device, cluster);
   std::string why_no_width;
-  profile::ModelProfile model =
-      partition::profile_with_widths(module, source, request, devices, cluster, widths_asked(options, cluster),
-                                     {options.sequence_parallel == "auto", options.keep_shardings}, &why_no_width);
+  profile::ModelProfile model = partition::profile_with_widths(
+      module, source, request, devices, cluster, widths_asked(options, cluster),
+      {options.sequence_parallel == "auto", options.keep_shardings, options.given_widths}, &why_no_width);
   if (!why_no_width.empty()) input.notices.push_back("replicas have one device each: " + why_no_width);
   input.profile = std::move(model.profile);
   input.work = model.work;

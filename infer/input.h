@@ -42,6 +42,7 @@ struct InputOptions {
   bool attention_asked = true;     // else it is what a given plan was made with, which a profile has behind it
   // Replicas of up to so many devices are looked at, of one server.
   int max_width = 8;
+  std::vector<int> given_widths;           // of a plan or layout that is given (partition::WidthChoices)
   std::string sequence_parallel = "auto";  // auto or off: of those replicas (partition::PlanningRequest). HLO only
   bool sequence_parallel_asked = true;     // as attention_asked
   bool keep_shardings = false;             // a model's own shardings are given to those replicas. HLO only

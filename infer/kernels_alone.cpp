@@ -7,6 +7,7 @@
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/join.h"
+#include "common/machine/link_kinds.h"
 #include "infer/document.h"
 #include "infer/input.h"
 #include "plan/planners/answer.h"
@@ -23,7 +24,8 @@ std::optional<pipeline::PlanDocument::Relaxed> kernels_alone(const KernelsAlone&
   const auto is_without = [&](const machine::ServerGroup& servers) {
     const auto device = machine::find_device(servers.device);
     if (!device || !device->has_fused_attention()) return true;
-    if (std::find(types.begin(), types.end(), servers.device) == types.end()) types.push_back(servers.device);
+    const std::string type = machine::device_type(servers.device);
+    if (std::find(types.begin(), types.end(), type) == types.end()) types.push_back(type);
     return false;
   };
   cluster.servers.erase(std::remove_if(cluster.servers.begin(), cluster.servers.end(), is_without),

@@ -22,6 +22,7 @@
 #include "common/base/text_table.h"
 #include "common/base/work.h"
 #include "common/machine/cluster.h"
+#include "common/machine/link_kinds.h"
 #include "common/pipeline/plan_json.h"
 #include "infer/document.h"
 #include "infer/explain.h"
@@ -74,7 +75,7 @@ struct Call {
   OutputSet outputs;
   AtomicFile* plan_file = nullptr;  // of the outputs
   std::optional<PictureFiles> pictures;
-  machine::Cluster cluster;
+  machine::Cluster given_cluster, cluster;  // as its file has it; with what is known of software and links
   PlanInput input;
   planners::Question question;
   bool sequence_parallel() const { return table.value_of("sequence-parallel") != "off"; }
@@ -114,8 +115,10 @@ void read_plan_or_layout(Call& call) {
   call.overrides = make_overrides(call.table, options);
   if (!options.layout.empty()) call.layout = planners::parse_layout(options.layout, call.overrides, *call.framework);
   // What is asked about is looked at.
-  if (call.given) options.input.max_width = *std::max_element(call.given->widths.begin(), call.given->widths.end());
-  if (call.layout) options.input.max_width = call.layout->tp;
+  std::vector<int>& widths = options.input.given_widths;
+  if (call.given) widths = call.given->widths;
+  if (call.layout) widths = {call.layout->tp};
+  if (!widths.empty()) options.input.max_width = *std::max_element(widths.begin(), widths.end());
 }
 
 // How many micro-batches the step has of which pictures are asked for, as far as the question says.
@@ -163,11 +166,13 @@ void read_software(Call& call, const PlanInput* known) {
 void read_machines(Call& call, const PlanInput* known = nullptr) {
   InferOptions& options = call.options;
   call.cluster = machine::load_cluster(options.cluster);
+  call.given_cluster = call.cluster;
   if (!options.device.empty()) {
     options.input.device = machine::load_device(options.device);
     planners::set_device(*options.input.device, &call.cluster);
   }
   read_software(call, known);
+  call.cluster = machine::with_link_kinds(std::move(call.cluster));
 }
 
 void read_policy(Call& call) {
@@ -233,7 +238,7 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
                                        ": its host time is left out, since " + call.without_times;
     document.estimates.insert(document.estimates.begin(), text);
   }
-  if (call.documented()) add_provenance(document, call.table, call.input, call.cluster);
+  if (call.documented()) add_provenance(document, call.table, call.input, call.given_cluster);
   ReportOptions report;
   report.all_planners = options.all_planners;
   report.model_batch = call.input.profile.micro_batch_size;
@@ -486,7 +491,9 @@ std::optional<VariedRow> ask_value(int argc, char** argv, const Varied& varied, 
     take_options(call);
     read_machines(call, *known ? &**known : nullptr);
     if (!varied.option() && !varied.cluster()) {
-      call.cluster = with_figure(std::move(call.cluster), varied.name, std::strtod(value.c_str(), nullptr));
+      for (machine::Cluster* one : {&call.cluster, &call.given_cluster}) {
+        *one = with_figure(std::move(*one), varied.name, std::strtod(value.c_str(), nullptr));
+      }
     }
     read_policy(call);
     // Another cluster has other widths and devices, for which the model is profiled again.
@@ -504,7 +511,7 @@ std::optional<VariedRow> ask_value(int argc, char** argv, const Varied& varied, 
     if (call.options.json) {
       tell_framework(call, answer.plan().placed, *row.plan);
       if (!StopToken::stop_requested()) tell_nearest(call, *row.plan);
-      add_provenance(*row.plan, call.table, call.input, call.cluster);
+      add_provenance(*row.plan, call.table, call.input, call.given_cluster);
     }
   } catch (const Error& e) {
     if (e.kind() == ErrorKind::kStopped) return std::nullopt;

@@ -12,6 +12,7 @@
 #include "common/base/printable.h"
 #include "common/graph/partitioned.h"
 #include "common/io/profile_file.h"
+#include "common/machine/link_kinds.h"
 
 namespace automap::profile {
 
@@ -131,7 +132,17 @@ std::vector<machine::DeviceModel> cluster_devices(const std::optional<machine::D
                                                   const machine::Cluster& cluster) {
   std::vector<machine::DeviceModel> devices{asked ? *asked : reference_device("", cluster)};
   for (const machine::ServerGroup& servers : cluster.servers) {
-    if (auto known = machine::find_device(servers.device)) add_device(&devices, *std::move(known));
+    std::optional<machine::DeviceModel> known;
+    const std::string type = machine::device_type(servers.device);
+    if (type == devices.front().name) {
+      known = devices.front();
+    } else {
+      known = machine::find_device(type);
+    }
+    if (!known) continue;
+    // Beside others that only their links tell from it.
+    if (type != servers.device) known->name = servers.device;
+    add_device(&devices, *std::move(known));
   }
   return devices;
 }

@@ -223,7 +223,8 @@ class PlanCommand {
   // One axis, by what `request` asks, and what it takes.
   Planned planned_axis(const PlanningRequest& request, sharding::ShardingModel* model) {
     const bool width = !data_ && is_width(cluster_, shards_);
-    Planned planned = make_plan(model, device_, width ? servers_of(cluster_, device_.name) : cluster_, request);
+    Planned planned =
+        make_plan(model, device_, width ? servers_of(cluster_, device_.name, shards_) : cluster_, request);
     CountedCost& counted = planned.plan.counted;
     if (!data_) {
       if (width) cost_->know(*model, planned.decided, planned.plan);
@@ -335,7 +336,7 @@ class PlanCommand {
       request.objective = models::PartitionObjective::kTime;
       request.compare = false;
       try {
-        const Planned planned = make_plan(&model, device_, servers_of(cluster_, device_.name), request);
+        const Planned planned = make_plan(&model, device_, servers_of(cluster_, device_.name, width), request);
         if (planned.plan.partitioned > 0 || mesh_) cost_->know(model, planned.decided, planned.plan);
       } catch (const Error& e) {
         if (e.kind() != ErrorKind::kData && e.kind() != ErrorKind::kInfeasible) throw;

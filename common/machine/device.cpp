@@ -14,6 +14,7 @@
 #include "common/base/json_text.h"
 #include "common/base/text_table.h"
 #include "common/machine/device_table.h"
+#include "common/machine/link_kinds.h"
 
 namespace automap::machine {
 namespace {
@@ -204,9 +205,10 @@ std::vector<std::string> device_names_and_aliases() {
 }
 
 std::optional<DeviceModel> find_device(const std::string& name) {
-  std::string known = name;
+  const std::string type = device_type(name);
+  std::string known = type;
   for (const auto& [alias, meant] : kAliases) {
-    if (name == alias) known = meant;
+    if (type == alias) known = meant;
   }
   for (const DeviceModel& device : device_table()) {
     if (device.name == known) return device;

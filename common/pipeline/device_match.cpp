@@ -9,13 +9,14 @@
 
 #include "common/base/error.h"
 #include "common/machine/device.h"
+#include "common/machine/link_kinds.h"
 
 namespace automap::pipeline {
 namespace {
 
 // Whether what is known of the two says that they compute equally fast; nothing when one is in no table.
 std::optional<bool> equally_fast(const std::string& a, const std::string& b) {
-  if (a == b) return true;
+  if (machine::device_type(a) == machine::device_type(b)) return true;
   const std::optional<machine::DeviceModel> first = machine::find_device(a), second = machine::find_device(b);
   if (!first || !second) return std::nullopt;
   return first->peak_tflops == second->peak_tflops && first->memory_gbytes_per_s == second->memory_gbytes_per_s;
@@ -40,9 +41,12 @@ void match_devices(Profile& profile, const machine::Cluster& cluster, const std:
   for (const machine::ServerGroup& servers : cluster.servers) {
     const std::string& name = servers.device;
     if (!seen.insert(name).second || cluster.devices.at(name).relative_speed != 1) continue;
-    const auto same = std::find_if(profile.times.begin(), profile.times.end(), [&](const DeviceTimes& times) {
-      return equally_fast(times.device, name).value_or(false);
-    });
+    auto same = std::find_if(profile.times.begin(), profile.times.end(),
+                             [&](const DeviceTimes& times) { return times.device == name; });
+    if (same == profile.times.end()) {
+      same = std::find_if(profile.times.begin(), profile.times.end(),
+                          [&](const DeviceTimes& times) { return equally_fast(times.device, name).value_or(false); });
+    }
     if (same != profile.times.end()) {
       named.push_back({static_cast<std::size_t>(same - profile.times.begin()), name});
       continue;

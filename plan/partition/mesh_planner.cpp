@@ -145,7 +145,7 @@ class MeshPlanning {
 
   void split_operators(PlannedMesh* out) {
     if (request_.model > 1 && request_.operators_alone) {
-      out->operators = make_plan(&out->model.model, device_, servers_of(cluster_, device_.name),
+      out->operators = make_plan(&out->model.model, device_, servers_of(cluster_, device_.name, request_.model),
                                  as_width_request(request_.operators));
       out->model.decided = out->operators->decided;
       return;

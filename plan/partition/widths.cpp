@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "common/base/error.h"
@@ -98,12 +99,49 @@ std::vector<profile::WidthParts::Collective> collectives_of(const PartitionCost&
   return out;
 }
 
+// The device whose partition all take: the one of which the cluster has most in servers that hold a replica, then the
+// one with the slower links, which lose more by a partition for faster ones; in whatever order the servers are named.
+std::size_t deciding_device(const std::vector<machine::DeviceModel>& devices, const machine::Cluster& cluster,
+                            int width) {
+  std::size_t best = 0;
+  std::tuple<int, double, std::string> most;
+  for (std::size_t d = 0; d < devices.size(); ++d) {
+    std::tuple<int, double, std::string> has(0, 0, devices[d].name);
+    for (const machine::ServerGroup& servers : cluster.servers) {
+      if (servers.device != devices[d].name || servers.devices < width) continue;
+      std::get<0>(has) += servers.count * servers.devices;
+      std::get<1>(has) = -servers.intra_gbytes_per_s;
+    }
+    if (d == 0 || has > most) {
+      most = std::move(has);
+      best = d;
+    }
+  }
+  return best;
+}
+
+// Between whose devices nothing takes time to speak of: what is split there is split for what it computes.
+machine::Cluster with_endless_links(machine::Cluster cluster) {
+  for (machine::ServerGroup& servers : cluster.servers) {
+    servers.intra_gbytes_per_s = 1e6;
+    servers.links = {};
+  }
+  cluster.intra_latency_us = 0;
+  return cluster;
+}
+
 }  // namespace
 
-machine::Cluster servers_of(const machine::Cluster& cluster, const std::string& device) {
-  machine::Cluster out = cluster;
-  const auto is_other = [&](const machine::ServerGroup& servers) { return servers.device != device; };
-  out.servers.erase(std::remove_if(out.servers.begin(), out.servers.end(), is_other), out.servers.end());
+machine::Cluster servers_of(const machine::Cluster& cluster, const std::string& device, int width) {
+  const auto only = [&](const auto& is_wanted) {
+    machine::Cluster out = cluster;
+    const auto is_other = [&](const machine::ServerGroup& servers) { return !is_wanted(servers); };
+    out.servers.erase(std::remove_if(out.servers.begin(), out.servers.end(), is_other), out.servers.end());
+    return out;
+  };
+  const auto has_replica = [&](const machine::ServerGroup& servers) { return servers.devices >= width; };
+  machine::Cluster out = only([&](const auto& servers) { return has_replica(servers) && servers.device == device; });
+  if (out.servers.empty()) out = only(has_replica);
   return out.servers.empty() ? cluster : out;
 }
 
@@ -130,10 +168,11 @@ profile::WidthParts width_parts(const sharding::ShardingModel& model, const shar
   const std::vector<NodeId> units = units_of(model);
   profile::WidthParts out;
   out.width = model.linkage().shards();
+  const std::size_t decides = deciding_device(devices, cluster, out.width);
   for (const machine::DeviceModel& device : devices) {
-    const PartitionCost cost(model, device, servers_of(cluster, device.name));
+    const PartitionCost cost(model, device, servers_of(cluster, device.name, out.width));
     const PartitionCost::StepParts parts = cost.parts(decided);
-    if (out.op_share.empty()) {
+    if (&device == &devices[decides]) {
       out.op_share = op_shares(model, cost, decided, parts, units);
       const std::vector<double> held = cost.as_other(decided).shares.held;
       out.tensor_share = by_step_node(model, held, 1);
@@ -169,7 +208,14 @@ std::vector<WidthPlan> plan_widths(const graph::Graph& graph, const std::vector<
       PlanningRequest request = width_request(choices);
       const std::string not_kept = request.keep_shardings ? why_not_kept(model) : "";
       request.keep_shardings = request.keep_shardings && not_kept.empty();
-      const Planned planned = make_plan(&model, devices.front(), servers_of(cluster, devices.front().name), request);
+      const machine::DeviceModel& device = devices[deciding_device(devices, cluster, widths[i])];
+      const machine::Cluster servers = servers_of(cluster, device.name, widths[i]);
+      Planned planned = make_plan(&model, device, servers, request);
+      const bool given = std::find(choices.given.begin(), choices.given.end(), widths[i]) != choices.given.end();
+      if (planned.plan.partitioned == 0 && given && !request.keep_shardings) {
+        model = whole.another_axis(widths[i]);
+        planned = make_plan(&model, device, with_endless_links(servers), request);
+      }
       if (planned.plan.partitioned == 0) {
         found[i].why_none = planned.nothing_split.empty() ? "the shardings that are kept split no variable over " +
                                                                 std::to_string(widths[i]) + " devices"

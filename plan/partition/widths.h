@@ -30,6 +30,9 @@ struct WidthChoices {
   bool sequence_parallel = true;
   // The module's own shardings are taken as given by the widths whose axis they have (why_not_kept).
   bool keep_shardings = false;
+  // Widths that a given plan or layout has: where splitting does not pay, they are split as if their links took no
+  // time.
+  std::vector<int> given = {};
 };
 PlanningRequest width_request(const WidthChoices& choices);
 // `asked` about the variables, with as much of a width's question as a width can have.
@@ -40,12 +43,13 @@ PlanningRequest as_width_request(PlanningRequest asked);
 profile::WidthParts width_parts(const sharding::ShardingModel& model, const sharding::Propagation& decided,
                                 const std::vector<machine::DeviceModel>& devices, const machine::Cluster& cluster);
 
-// The servers of the type that partitions of widths are found on: all, where none has the device.
-machine::Cluster servers_of(const machine::Cluster& cluster, const std::string& device);
+// The servers of the device that hold a replica of so many devices; where none does, those of others that do, and else
+// all. What is between devices of a type of which no replica can be is never asked about.
+machine::Cluster servers_of(const machine::Cluster& cluster, const std::string& device, int width);
 
-// For each of `widths` that splits something. `devices` as ProfilerOptions::devices: the partition is found for the
-// first, its collectives are those between devices of each. `variables` may be null. A module that has nothing to split
-// has no widths; `why_none` then says why, where it is not null.
+// For each of `widths` that splits something. `devices` as ProfilerOptions::devices: the partition is found for the one
+// that most replicas can stand on, its collectives are those between devices of each. `variables` may be null. A module
+// that has nothing to split has no widths; `why_none` then says why, where it is not null.
 std::vector<WidthPlan> plan_widths(const graph::Graph& graph, const std::vector<graph::VariableRequest>* variables,
                                    const std::vector<machine::DeviceModel>& devices, const machine::Cluster& cluster,
                                    const std::vector<int>& widths, const WidthChoices& choices, std::string* why_none);

@@ -5,6 +5,7 @@
 #include "common/base/markup.h"
 #include "common/base/numbers.h"
 #include "common/base/text_table.h"
+#include "common/machine/link_kinds.h"
 
 namespace automap::pictures {
 namespace {
@@ -78,7 +79,7 @@ std::string servers_markup(const machine::Cluster& cluster, const pipeline::Plan
       ++server;
       out += "<figure class=\"server\"><figcaption>" +
              escape_markup("server " + std::to_string(server) + ": " + std::to_string(group.devices) + " x " +
-                           shorten(group.device, 30)) +
+                           shorten(machine::device_type(group.device), 30)) +
              "</figcaption><div>";
       for (int d = 0; d < group.devices; ++d, ++device) {
         const DeviceRole& role = roles[device];

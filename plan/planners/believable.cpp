@@ -7,6 +7,7 @@
 #include "common/base/join.h"
 #include "common/machine/device.h"
 #include "common/machine/expected_error.h"
+#include "common/machine/link_kinds.h"
 
 namespace automap::planners {
 namespace {
@@ -19,7 +20,8 @@ using machine::ServerGroup;
 std::vector<std::string> device_types(const Cluster& cluster) {
   std::vector<std::string> types;
   for (const ServerGroup& servers : cluster.servers) {
-    if (std::find(types.begin(), types.end(), servers.device) == types.end()) types.push_back(servers.device);
+    const std::string type = machine::device_type(servers.device);
+    if (std::find(types.begin(), types.end(), type) == types.end()) types.push_back(type);
   }
   return types;
 }

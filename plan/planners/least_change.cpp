@@ -9,6 +9,7 @@
 
 #include "common/base/error.h"
 #include "common/base/text_table.h"
+#include "common/machine/link_kinds.h"
 #include "plan/planners/effort.h"
 #include "plan/planners/step_choice.h"
 
@@ -98,7 +99,7 @@ ProblemOptions with_variants(ProblemOptions options, const std::vector<int>& zer
 
 std::string servers_text(const machine::ServerGroup& servers, int count) {
   return std::to_string(count) + (count == 1 ? " server of " : " servers of ") + std::to_string(servers.devices) +
-         " x " + servers.device;
+         " x " + machine::device_type(servers.device);
 }
 
 }  // namespace

@@ -381,7 +381,7 @@ std::vector<StepSize> WidthPlanner::on_choice(const StepSize& split, const Devic
   if (size.on.empty() && size.devices == cluster_.num_devices()) size.devices = 0;
   if (lone_replicas_) {
     const int stages = size.devices > 0 ? size.devices : cluster_.num_devices();
-    if (request_.stages > 0 ? stages != request_.stages : stages > request_.max_stages) return {};
+    if (!may_have(stages)) return {};
     size.group_size = 1;
     return {size};
   }
@@ -492,13 +492,18 @@ std::string WidthPlanner::why_fewer(const StepSize& chosen) const {
              : "no plan on more of them was found to be shorter";
 }
 
+bool WidthPlanner::may_have(int stages) const {
+  if (request_.stages > 0) return stages == request_.stages;
+  return stages <= request_.max_stages && stages <= profile_->size();
+}
+
 std::vector<StepSize> WidthPlanner::in_equal_groups(const StepSize& size) const {
   std::vector<StepSize> equal;
   const int devices = size.devices > 0 ? size.devices : cluster_.num_devices();
   for (int group = devices; group >= 1; --group) {
     const int stages = devices / group;
     if (devices % group != 0 || std::fmod(size.samples, group) != 0) continue;
-    if (request_.stages > 0 ? stages != request_.stages : stages > request_.max_stages) continue;
+    if (!may_have(stages)) continue;
     equal.push_back(size);
     equal.back().group_size = group;
   }
@@ -522,7 +527,9 @@ void WidthPlanner::make_equal(std::vector<StepSize>& sizes) const {
 
 void WidthPlanner::make_lone(std::vector<StepSize>& sizes) const {
   std::vector<StepSize> lone;
-  const int devices = cluster_.num_devices(), most = request_.stages > 0 ? request_.stages : request_.max_stages;
+  const int devices = cluster_.num_devices();
+  const int most =
+      request_.stages > 0 ? request_.stages : std::min<int>(request_.max_stages, static_cast<int>(profile_->size()));
   for (const StepSize& size : sizes) {
     if (size.devices > 0) continue;
     for (int stages = std::min(devices, most); stages >= std::max(1, request_.stages); --stages) {

@@ -123,6 +123,8 @@ class WidthPlanner {
   // Every split with every number of devices per stage that divides the devices and the samples.
   void make_equal(std::vector<StepSize>& sizes) const;
   std::vector<StepSize> in_equal_groups(const StepSize& size) const;
+  // Whether plans of so many stages are asked about, and there is something for each.
+  bool may_have(int stages) const;
 
   // Every split on as many devices as there may be stages.
   void make_lone(std::vector<StepSize>& sizes) const;

@@ -15,6 +15,7 @@
 #include "common/machine/chosen_devices.h"
 #include "common/machine/cluster.h"
 #include "common/machine/device.h"
+#include "common/machine/link_kinds.h"
 #include "plan/partition/width_profile.h"
 #include "profile/calibration.h"
 #include "profile/description_options.h"
@@ -147,7 +148,7 @@ profile::ModelProfile profiled(const hlo::HloModule& module, const std::string& 
   std::vector<machine::DeviceModel> devices;
   std::optional<machine::Cluster> cluster;
   if (!o.cluster.empty()) {
-    cluster = machine::load_cluster(o.cluster);
+    cluster = machine::with_link_kinds(machine::load_cluster(o.cluster));
     devices = profile::cluster_devices(std::nullopt, *cluster);
   } else {
     devices = profile::named_devices(o.request);

@@ -374,6 +374,52 @@ class Runnable(ProgramTest):
         self.assertEqual(plan["simulated_step_ms"], alone["simulated_step_ms"])
         self.assertEqual(plan["bounds"]["relaxed"], alone["bounds"]["relaxed"])
 
+    def servers(self, *kinds):
+        servers = [{"devices": devices, "device": device, "intra_gbytes_per_s": inside, "inter_gbytes_per_s": 3} for devices, device, inside in kinds]
+        return self.put("servers.json", json.dumps({"name": "some", "servers": servers, "intra_latency_us": 3, "inter_latency_us": 10}))
+
+    def test_links_inside_servers_that_differ(self):
+        """A replica of several devices takes as long as its own server's links make it, whichever server is named first."""
+        model = FIXTURES / "transformer_bf16.hlo.gz"
+        fast, slow = (8, "a100-80gb", 300), (8, "a100-80gb", 5)
+        def step(batch, layout, *kinds):
+            return self.plan(model, "--cluster", self.servers(*kinds), "--batch", batch, "--layout", layout)
+        both = [step(128, "dp=4,tp=4,micro-batch-size=8", *kinds)["simulated_step_ms"] for kinds in ((fast, slow), (slow, fast))]
+        self.assertEqual(*both)
+        # The slower one decides; alone the faster one takes less for as many samples on each device.
+        halves = [step(64, "dp=2,tp=4,micro-batch-size=8", kind)["simulated_step_ms"] for kind in (fast, slow)]
+        self.assertLess(2 * halves[0], halves[1])
+        self.assertGreaterEqual(both[0], halves[1])
+        across = [step(64, "dp=2,tp=8,micro-batch-size=8", *kinds) for kinds in ((fast, slow), (slow, fast), (fast, fast))]
+        self.assertEqual(across[0]["stages"][0]["forward_ms"], across[1]["stages"][0]["forward_ms"])
+        self.assertGreater(across[0]["stages"][0]["forward_ms"], 2 * across[2]["stages"][0]["forward_ms"])
+        # In a pipeline each stage has its own.
+        stages = step(64, "dp=1,pp=2,tp=8,micro-batch-size=8", fast, slow)["stages"]
+        same = step(64, "dp=1,pp=2,tp=8,micro-batch-size=8", slow, slow)["stages"]
+        self.assertEqual(stages[1]["forward_ms"], same[1]["forward_ms"])
+        self.assertLess(stages[0]["forward_ms"], same[0]["forward_ms"] / 2)
+        # Plans are the same in either order.
+        plans = [self.plan(model, "--cluster", self.servers(*kinds), "--batch", 24, "--schedule", "adaptive")
+                 for kinds in (((2, "v100-32gb", 30), (6, "v100-32gb", 130)), ((6, "v100-32gb", 130), (2, "v100-32gb", 30)))]
+        self.assertEqual(plans[0]["simulated_step_ms"], plans[1]["simulated_step_ms"])
+        alone = self.plan(model, "--cluster", self.servers((6, "v100-32gb", 130)), "--batch", 24, "--schedule", "adaptive")
+        self.assertLessEqual(plans[0]["simulated_step_ms"], alone["simulated_step_ms"] * 1.001)
+
+    def test_types_with_fewer_devices_than_a_replica(self):
+        for few in ((1, "a10", 30), (2, "v100-32gb", 30)):
+            plan = self.plan(FIXTURES / "tiny_mlp.hlo", "--cluster", self.servers((7, "h100", 130), few), "--batch", 64)
+            self.check(plan, 64)
+
+    def test_a_layout_is_scored_where_its_width_does_not_pay(self):
+        ask = (FIXTURES / "transformer_bf16.hlo.gz", "--cluster", self.servers((8, "v100-32gb", 0.01)), "--batch", 16)
+        plan = self.plan(*ask)
+        self.assertEqual({stage["width"] for stage in plan["stages"]}, {1})
+        path = self.folder / "layout.json"
+        layout = self.plan(*ask, "--layout", "dp=1,tp=8,micro-batch-size=4", "-o", path)
+        self.assertEqual(layout["stages"][0]["width"], 8)
+        self.assertGreater(layout["simulated_step_ms"], plan["simulated_step_ms"])
+        self.assertEqual(self.plan(*ask[:3], "--plan", path)["simulated_step_ms"], layout["simulated_step_ms"])
+
     def test_a_forward_pass_is_called_one(self):
         result = run("automap-infer", FIXTURES / "vit_forward.hlo.gz", "--cluster", "config-a", "--effort", "quick")
         self.assertEqual(result.returncode, 0, result.stderr)

@@ -8,6 +8,7 @@
 #include "common/base/error.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
+#include "common/machine/link_kinds.h"
 #include "infer/nearest_plan.h"
 #include "infer/plan_file.h"
 #include "plan/emit/quote.h"
@@ -58,7 +59,7 @@ AskedAgain ask_again(const pipeline::PlanDocument& document, const std::string& 
   std::vector<const char*> words;
   for (const std::string& word : again.command) words.push_back(word.c_str());
   table.parse(static_cast<int>(words.size()), words.data());
-  const machine::Cluster& on = cluster ? *cluster : machine::load_cluster(preset);
+  const machine::Cluster on = machine::with_link_kinds(cluster ? *cluster : machine::load_cluster(preset));
   if (!cluster) options.input.max_width = 1;
   again.input = read_input(options.input, on);
   planners::GivenPlan given;
