@@ -81,9 +81,8 @@ bool is_pure(Opcode opcode) {
 
 // Custom calls that only mark a value.
 bool is_annotation(std::string_view target) {
-  return target == "Sharding" || target == "SPMDFullToShardShape" || target == "SPMDShardToFullShape" ||
-         target == "annotate_device_placement" || target == "xla.sdy.FuncResultSharding" ||
-         target == "LayoutConstraint" || target == "MoveToHost" || target == "MoveToDevice" || target == "PinToHost";
+  return graph::is_sharding_mark(target) || target == "annotate_device_placement" || target == "LayoutConstraint" ||
+         target == "MoveToHost" || target == "MoveToDevice" || target == "PinToHost";
 }
 
 class StructureFinder {
@@ -273,11 +272,8 @@ class StructureFinder {
       case Opcode::kDomain: return Kind::kAlias;
       case Opcode::kOptBarrier: return graph_.shape_of(id).is_tuple() ? Kind::kFree : Kind::kAlias;
       case Opcode::kCustomCall:
-        if (graph_.operands(id).size() == 1 &&
-            is_annotation(graph::string_attribute(graph_, id, "custom_call_target"))) {
-          return graph_.shape_of(id).is_tuple() ? Kind::kFree : Kind::kAlias;
-        }
-        return Kind::kKernel;
+        if (!is_annotation(graph::string_attribute(graph_, id, "custom_call_target"))) return Kind::kKernel;
+        return graph_.operands(id).size() != 1 || graph_.shape_of(id).is_tuple() ? Kind::kFree : Kind::kAlias;
       case Opcode::kReduce: return Kind::kReduce;
       case Opcode::kCall:
         if (is_inside(id)) return Kind::kFree;

@@ -11,6 +11,7 @@
 #include "common/base/error.h"
 #include "common/base/text_table.h"
 #include "common/graph/hlo_cost.h"
+#include "common/graph/partitioned.h"
 #include "common/graph/variable_updates.h"
 #include "profile/batch_dims.h"
 #include "profile/cut_bytes.h"
@@ -410,6 +411,11 @@ class Profiler {
     out_.work = model_work(graph_, step_, runs, chains, times_.whiles);
     out_.warnings.insert(out_.warnings.end(), step_.warnings.begin(), step_.warnings.end());
     out_.warnings.insert(out_.warnings.end(), times_.notices.begin(), times_.notices.end());
+    if (graph::works_on_shards(graph_)) {
+      out_.warnings.emplace_back(
+          "parts of the step are written for one device's part of their values (shard_map): they are counted with the "
+          "shapes and collectives that stand there, as if one device did no more");
+    }
     if (once.custom_calls > 0) {
       const double share = once.custom_call_bytes / std::max(1.0, once.total.bytes + once.custom_call_bytes);
       out_.warnings.push_back(

@@ -86,9 +86,29 @@ double extent(const Shape& shape, std::size_t d) {
 bool read_shapes(const Graph& graph, InstructionId id, AttentionCall* call) {
   const auto operands = graph.operands(id);
   if (operands.empty() || !graph.shape_of(operands[0]).is_array()) return false;
-  const Shape& first = graph.shape_of(operands[0]);
+  // Several leading dimensions of examples are one.
+  const auto examples_as_one = [](Shape shape, std::size_t rank) {
+    while (shape.dims.size() > rank) {
+      shape.dims[1] *= shape.dims[0];
+      shape.dims.erase(shape.dims.begin());
+    }
+    return shape;
+  };
+  const auto is_packed = [](const Shape& shape) {
+    const auto packs = [&](std::size_t behind) {
+      const std::int64_t arrays = shape.dims[shape.dims.size() - behind];
+      return arrays == 2 || arrays == 3;
+    };
+    return shape.dims.size() >= 5 && (packs(2) || packs(3));
+  };
+  const auto read = [&](std::size_t operand) {
+    const Shape& given = graph.shape_of(operands[operand]);
+    return examples_as_one(given, is_packed(given) ? 5 : 4);
+  };
+  const Shape first = read(0);
+  const bool packed = is_packed(first);
   call->batch = first.dims.empty() ? 0 : extent(first, 0);
-  if (first.dims.size() == 5) {
+  if (packed) {
     const bool heads_first = first.dims[3] == 3 && first.dims[2] != 3;
     call->queries = call->keys = extent(first, 1);
     call->heads = extent(first, heads_first ? 2 : 3);
@@ -96,8 +116,8 @@ bool read_shapes(const Graph& graph, InstructionId id, AttentionCall* call) {
     return true;
   }
   if (first.dims.size() != 4 || operands.size() < 2) return false;
-  const Shape& keys = graph.shape_of(operands[1]);
-  const Shape& values = operands.size() > 2 ? graph.shape_of(operands[2]) : keys;
+  const Shape keys = read(1);
+  const Shape values = operands.size() > 2 ? read(2) : keys;
   if (keys.dims.size() < 4) return false;
   call->queries = extent(first, 1);
   call->heads = extent(first, 2);

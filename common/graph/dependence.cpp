@@ -633,6 +633,11 @@ FlowGraph FlowGraph::build(const Graph& graph, const FlowOptions& options) {
   return FlowBuilder(graph, options).run();
 }
 
+bool is_sharding_mark(std::string_view target) {
+  return target == "Sharding" || target == "SPMDFullToShardShape" || target == "SPMDShardToFullShape" ||
+         target.rfind("xla.sdy.", 0) == 0;
+}
+
 bool is_annotation(const Graph& graph, InstructionId id) {
   const Instruction& instruction = graph.instruction(id);
   if (instruction.opcode != Opcode::kCustomCall || instruction.num_operands != 1) return false;

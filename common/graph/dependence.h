@@ -114,6 +114,8 @@ class FlowGraph {
   std::vector<FlowLoop> loops_;
 };
 
+// Targets of custom-calls that say how values lie on devices, and do nothing to them.
+bool is_sharding_mark(std::string_view target);
 // Sharding annotations and the like: custom-calls that hand their one operand on.
 bool is_annotation(const Graph& graph, InstructionId id);
 // The node's value holds its first operand's elements, each at least once: reshape, bitcast, transpose, copy, convert,

@@ -184,14 +184,10 @@ class CostAnalysis {
   }
 
   Cost ragged_dot_cost(InstructionId id) const {
-    const Shape& shape = shape_of(id);
     Cost cost;
-    // XLA drops as many leading dimensions of the result as there are group dimensions.
+    // Every row is multiplied with the weights of its group alone: as many as of one dense product. (XLA's own count
+    // drops as many leading dimensions of the result as there are group dimensions.)
     cost.flops = dot_flops(graph_, id);
-    const std::size_t groups = int_list_attribute(graph_, id, "rhs_group_dims").size();
-    for (std::size_t i = 0; i < groups && i < shape.dims.size(); ++i) {
-      if (shape.dims[i] > 0) cost.flops /= static_cast<double>(shape.dims[i]);
-    }
     cost.bytes = all_bytes(id);
     return cost;
   }
@@ -337,7 +333,7 @@ class CostAnalysis {
 
   Cost custom_call_cost(InstructionId id) {
     Cost cost;
-    if (is_annotation(graph_, id)) return cost;
+    if (is_annotation(graph_, id) || is_sharding_mark(string_attribute(graph_, id, "custom_call_target"))) return cost;
     const std::optional<AttentionCall> attention = attention_call(graph_, id);
     if (attention) {
       cost.flops = attention->flops();

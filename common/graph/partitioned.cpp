@@ -8,9 +8,7 @@
 #include "common/graph/hlo_sharding.h"
 
 namespace automap::graph {
-namespace {
-
-// Where the user's own code works on shards (shard_map), collectives are the user's.
+// Collectives are the user's there.
 bool works_on_shards(const Graph& graph) {
   for (InstructionId id = 0; id < graph.num_instructions(); ++id) {
     if (graph.instruction(id).opcode != Opcode::kCustomCall) continue;
@@ -19,6 +17,8 @@ bool works_on_shards(const Graph& graph) {
   }
   return false;
 }
+
+namespace {
 
 bool crosses_partitions(const Graph& graph, InstructionId id) {
   return is_collective(graph.instruction(id).opcode) && graph.attribute(id, "channel_id").has_value();

@@ -20,4 +20,7 @@ struct PartitionedModule {
 // partitions.
 std::optional<PartitionedModule> find_partitioned(const Graph& graph);
 
+// Whether a part of the step is written for one device's part of its values (shard_map): shapes there are of shards.
+bool works_on_shards(const Graph& graph);
+
 }  // namespace automap::graph

@@ -144,8 +144,9 @@ class TextCursor {
     return attribute;
   }
 
-  // LT, %add, b01f_01io->b01f, [2,4]<=[8]T(1,0), mesh['a'=2]{'a'}, (f32[2], s32[]) ...
+  // LT, %add, b01f_01io->b01f, [2,4]<=[8]T(1,0), mesh['a'=2]{'a'}, mesh['a'=2], device_ids=(1,0) {'a'}, (f32[2], s32[])
   void skip_bare_value() {
+    const bool mesh = std::string_view(p_, static_cast<std::size_t>(end_ - p_)).substr(0, 5) == "mesh[";
     while (p_ < end_) {
       switch (*p_) {
         case ' ':
@@ -159,6 +160,8 @@ class TextCursor {
           skip_space();
           break;
         case ',':
+          if (!mesh || !skip_comma_before("device_ids")) return;
+          break;
         case '\0':
         case '}':
         case ')':
@@ -175,6 +178,15 @@ class TextCursor {
         default: ++p_;
       }
     }
+  }
+
+  // Stays where it is when another word follows.
+  bool skip_comma_before(std::string_view word) {
+    const char* const comma = p_++;
+    skip_space();
+    if (std::string_view(p_, static_cast<std::size_t>(end_ - p_)).substr(0, word.size()) == word) return true;
+    p_ = comma;
+    return false;
   }
 
   graph::GraphBuilder builder_;

@@ -1,6 +1,7 @@
 #include "plan/planners/score.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <optional>
@@ -261,6 +262,75 @@ std::string Layout::text() const {
   return out;
 }
 
+namespace {
+
+struct LayoutWord {
+  const char *word, *key;  // as people type it, and ours
+};
+constexpr LayoutWord kLayoutWords[] = {{"data-parallel", "dp"},
+                                       {"data-parallel-size", "dp"},
+                                       {"dp-size", "dp"},
+                                       {"replicas", "dp"},
+                                       {"pipeline-parallel", "pp"},
+                                       {"pipeline-parallel-size", "pp"},
+                                       {"pipeline-model-parallel-size", "pp"},
+                                       {"pp-size", "pp"},
+                                       {"stages", "pp"},
+                                       {"tensor-parallel", "tp"},
+                                       {"tensor-parallel-size", "tp"},
+                                       {"tensor-model-parallel-size", "tp"},
+                                       {"model-parallel-size", "tp"},
+                                       {"tp-size", "tp"},
+                                       {"width", "tp"},
+                                       {"mbs", "micro-batch-size"},
+                                       {"micro-batch", "micro-batch-size"},
+                                       {"zero-stage", "zero"},
+                                       {"zero-level", "zero"},
+                                       {"vpp", "chunks"},
+                                       {"virtual-stages", "chunks"}};
+// Kinds of parallelism that are not planned: what they are, and their words.
+constexpr LayoutWord kUnplanned[] = {{"cp", "parallelism of sequences"},
+                                     {"context-parallel-size", "parallelism of sequences"},
+                                     {"context-parallel", "parallelism of sequences"},
+                                     {"ulysses", "parallelism of sequences"},
+                                     {"ep", "parallelism of experts"},
+                                     {"expert-parallel", "parallelism of experts"},
+                                     {"expert-parallel-size", "parallelism of experts"},
+                                     {"expert-model-parallel-size", "parallelism of experts"},
+                                     {"etp", "parallelism of experts"}};
+// What another option says.
+constexpr LayoutWord kOfOptions[] = {{"gbs", "--batch"},
+                                     {"batch", "--batch"},
+                                     {"global-batch-size", "--batch"},
+                                     {"sp", "--sequence-parallel"},
+                                     {"sequence-parallel", "--sequence-parallel"}};
+
+// A key in our words: in whatever case, with _ for -, or one of kLayoutWords. Throws for what is no key of a layout.
+// Empty: there is nothing to say (cp=1).
+std::string key_of(const std::string& word, std::string_view value) {
+  std::string key;
+  for (const char c : word) key += c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (const LayoutWord& one : kUnplanned) {
+    if (key != one.word) continue;
+    if (value == "1") return "";
+    refuse_layout("--layout: " + word + ": " + one.key + " is not planned",
+                  "leave it out, or count it as data parallelism");
+  }
+  for (const LayoutWord& one : kOfOptions) {
+    if (key == one.word) {
+      refuse_layout("--layout: " + word + " is no part of a layout",
+                    std::string(one.key) + " says it" +
+                        (std::string_view(one.key) == "--batch" ? ": --batch " + std::string(value) : ""));
+    }
+  }
+  for (const LayoutWord& one : kLayoutWords) {
+    if (key == one.word) return one.key;
+  }
+  return key;
+}
+
+}  // namespace
+
 Layout parse_layout(std::string_view text, const StageOverrides& overrides, const Framework& framework) {
   constexpr const char* kExample =
       "for example --layout dp=8,pp=4,micro-batch-size=2,zero=1,recompute=layer,schedule=1f1b";
@@ -275,8 +345,18 @@ Layout parse_layout(std::string_view text, const StageOverrides& overrides, cons
     if (equals == std::string_view::npos) {
       refuse_layout("--layout: '" + std::string(part) + "' is no KEY=VALUE", kExample);
     }
-    const std::string key(part.substr(0, equals));
+    const std::string word(part.substr(0, equals));
     const std::string_view value = part.substr(equals + 1);
+    std::string key = key_of(word, value);
+    if (key.empty()) continue;
+    if (key == "fsdp") {
+      if (std::find(seen.begin(), seen.end(), "zero") != seen.end()) {
+        refuse_layout("--layout: fsdp is dp with zero=3, and zero stands beside it", "leave one of them out");
+      }
+      seen.emplace_back("zero");
+      layout.variant.zero = 3;
+      key = "dp";
+    }
     if (std::find(seen.begin(), seen.end(), key) != seen.end())
       refuse_layout("--layout: " + key + " stands twice", kExample);
     seen.push_back(key);
@@ -317,8 +397,8 @@ Layout parse_layout(std::string_view text, const StageOverrides& overrides, cons
     } else if (key == "layers-per-chunk") {
       layout.layers_per_chunk = whole_number(value, key, 1);
     } else {
-      refuse_layout("--layout: unknown key '" + key +
-                        "', known: dp, pp, tp, micro-batch-size, zero, recompute, schedule, layers, behind, "
+      refuse_layout("--layout: unknown key '" + word +
+                        "', known: dp, fsdp, pp, tp, micro-batch-size, zero, recompute, schedule, layers, behind, "
                         "chunks, layers-per-chunk",
                     kExample);
     }

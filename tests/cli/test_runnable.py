@@ -420,6 +420,20 @@ class Runnable(ProgramTest):
         self.assertGreater(layout["simulated_step_ms"], plan["simulated_step_ms"])
         self.assertEqual(self.plan(*ask[:3], "--plan", path)["simulated_step_ms"], layout["simulated_step_ms"])
 
+    def test_layouts_in_the_words_that_people_type(self):
+        ask = (FIXTURES / "transformer_bf16.hlo.gz", "--cluster", "a100-2x8", "--batch", 64)
+        for words, ours in (("mbs=4,dp=2", "micro-batch-size=4,dp=2"), ("fsdp=8,MBS=4", "dp=8,zero=3,micro-batch-size=4"),
+                            ("tensor-model-parallel-size=2,pipeline_model_parallel_size=2,micro_batch_size=4,data-parallel-size=2",
+                             "tp=2,pp=2,micro-batch-size=4,dp=2"), ("dp=8,cp=1,ep=1,mbs=4,zero_stage=1", "dp=8,micro-batch-size=4,zero=1")):
+            with self.subTest(words):
+                self.assertEqual(self.plan(*ask, "--layout", words)["simulated_step_ms"], self.plan(*ask, "--layout", ours)["simulated_step_ms"])
+        for words, said in (("dp=8,cp=2", "parallelism of sequences is not planned"), ("ep=2", "parallelism of experts is not planned"),
+                            ("dp=8,gbs=128", "--batch 128"), ("fsdp=8,dp=2", "dp stands twice"), ("zero=1,fsdp=8", "leave one of them out"),
+                            ("tp=2,tensor-parallel-size=2", "tp stands twice"), ("dp=8,sp=true", "--sequence-parallel says it"),
+                            ("dq=8", "unknown key 'dq'")):
+            with self.subTest(words):
+                self.assert_fails(run("automap-infer", *ask, "--layout", words), 2, said)
+
     def test_a_forward_pass_is_called_one(self):
         result = run("automap-infer", FIXTURES / "vit_forward.hlo.gz", "--cluster", "config-a", "--effort", "quick")
         self.assertEqual(result.returncode, 0, result.stderr)

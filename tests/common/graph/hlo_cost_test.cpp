@@ -94,10 +94,11 @@ constexpr Case kCases[] = {
      0, 0, 960},
     {"stochastic-convert", "q = u32[10,10] constant({...})\n ROOT r = f16[10,10] stochastic-convert(p, q)", 100, 0,
      1000},
+    // Unlike XLA, which leaves out the result's rows.
     {"ragged-dot",
      "g = s32[3] constant({3,3,4})\n w = f32[3,10,7] constant({...})\n ROOT r = f32[10,7] ragged-dot(p, w, g), "
      "lhs_contracting_dims={1}, rhs_contracting_dims={1}, lhs_ragged_dims={0}, rhs_group_dims={0}",
-     140, 0, 1532},
+     1400, 0, 1532},
     // Unlike XLA, which says -1 for both: nobody knows.
     {"custom-call", "ROOT r = f32[10,10] custom-call(p), custom_call_target=\"foo\"", 0, 0, 0},
 };
@@ -346,6 +347,11 @@ TEST(HloCost, AttentionOfLibrariesIsCountedByItsShapes) {
   EXPECT_EQ(cost("  q = bf16[2,64,3,4,16] parameter(0)\n  k = bf16[0] parameter(1)\n  v = bf16[0] parameter(2)\n",
                  forward, "{}"),
             2 * 2.0 * 2 * 4 * 64 * 64 * 16);
+  // Several dimensions of examples.
+  EXPECT_EQ(cost("  q = bf16[3,2,64,4,16] parameter(0)\n  k = bf16[3,2,96,4,16] parameter(1)\n  v = bf16[3,2,96,4,16] "
+                 "parameter(2)\n",
+                 forward, "{mask_type = 0 : i64, qkv_layout = 8 : i64}"),
+            3 * 2 * product);
   // cuDNN says the scores' shape; here the heads stand before the sequence.
   const std::string heads_first =
       "  q = bf16[2,4,64,16] parameter(0)\n  k = bf16[2,4,96,16] parameter(1)\n  v = bf16[2,4,96,16] parameter(2)\n";
@@ -364,6 +370,15 @@ TEST(HloCost, AnnotationsAreNoWork) {
       "  ROOT y = f32[4] custom-call(x), custom_call_target=\"Sharding\", sharding={replicated}\n}",
       "test");
   EXPECT_EQ(analyze_cost(graph).custom_calls, 0);
+  // shard_map's marks hand on several values, whose parts have other shapes.
+  const Graph marks = hlo::read_hlo_text(
+      "ENTRY e {\n  x = f32[4,8] parameter(0)\n  y = f32[8] parameter(1)\n"
+      "  s = (f32[1,8], f32[8]) custom-call(x, y), custom_call_target=\"xla.sdy.GlobalToLocalShape\"\n"
+      "  a = f32[1,8] get-tuple-element(s), index=0\n"
+      "  ROOT r = f32[4,8] custom-call(a), custom_call_target=\"xla.sdy.LocalToGlobalShape\"\n}",
+      "test");
+  EXPECT_EQ(analyze_cost(marks).custom_calls, 0);
+  EXPECT_EQ(analyze_cost(marks).total.flops, 0);
 }
 
 }  // namespace

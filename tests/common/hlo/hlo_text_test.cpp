@@ -272,6 +272,8 @@ ENTRY e {
   b = f32[8] custom-call(a), custom_call_target="t", backend_config="{\"q\": 1}", api_version=API_VERSION_TYPED_FFI
   c = f32[8] all-reduce(b), replica_groups=[2,4]<=[4,2]T(1,0), channel_id=1, use_global_device_ids=true, to_apply=sum
   d = f32[8] all-reduce(c), replica_groups=mesh['a'=2,'b'=4] {'b'}, to_apply=sum
+  g = f32[8] all-reduce(d), replica_groups=mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'b'}, channel_id=1, to_apply=sum
+  h = f32[8] all-reduce(g), replica_groups=mesh['a'=2,'b'=4], device_ids=(0,2,4,6,1,3,5,7) {'a','b'}, to_apply=sum
   f = f32[8] tanh(d), sharding={mesh['x'=2,'y'=4], [{'x'}], replicated={'y'}}, control-predecessors={a, %b}, newthing=(f32[2], "x, y"), other=a->b/c
   s = f32[8] custom-call(f), custom_call_target="SetBound", literal=s32[] 1
   ROOT o = f32[8] frobnicate(s), magic={1,{2}}, calls=nothing
@@ -294,6 +296,9 @@ sum { x = f32[] parameter(0)
   EXPECT_EQ(value("b", "api_version"), "API_VERSION_TYPED_FFI");
   EXPECT_EQ(value("c", "replica_groups"), "[2,4]<=[4,2]T(1,0)");
   EXPECT_EQ(value("d", "replica_groups"), "mesh['a'=2,'b'=4] {'b'}");
+  EXPECT_EQ(value("g", "replica_groups"), "mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'b'}");
+  EXPECT_EQ(value("g", "channel_id"), "1");
+  EXPECT_EQ(value("h", "replica_groups"), "mesh['a'=2,'b'=4], device_ids=(0,2,4,6,1,3,5,7) {'a','b'}");
   EXPECT_EQ(value("f", "sharding"), "{mesh['x'=2,'y'=4], [{'x'}], replicated={'y'}}");
   EXPECT_EQ(value("f", "control-predecessors"), "{a, %b}");
   EXPECT_EQ(value("f", "newthing"), "(f32[2], \"x, y\")");
