@@ -60,10 +60,9 @@ struct InputOptions {
 // profile.
 PlanInput read_input(const InputOptions& options, const machine::Cluster& cluster);
 // Whether read_input gives the same a second time: standard input and pipes are read once.
+bool can_be_read_again(const InputOptions& options);
 // Whether the bytes of a model's file, as they are or gzipped, are those of a profile.
 bool is_profile(const std::string& bytes, const std::string& source);
-
-bool can_be_read_again(const InputOptions& options);
 // The same of bytes that were read: of the file as given.
 PlanInput read_input(const InputOptions& options, const machine::Cluster& cluster, std::string bytes);
 

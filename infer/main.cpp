@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -65,9 +66,8 @@ struct Call {
   OptionTable table{"infer", "find a pipeline plan for training a model on a cluster, and how good it is"};
   planners::PlanRequest request;
   const planners::Framework* framework = &planners::any_framework();
-  const Software* software = nullptr;  // that runs the step; null: any
-  std::string without_times;           // why its times are not those of the cluster's devices
-  std::optional<std::string> bytes;    // of the model, where they had to be looked at early
+  RunsIn runs_in;
+  std::optional<std::string> bytes;  // of the model, where they had to be looked at early
   std::optional<GivenPlan> given;
   std::vector<std::string> departures;  // from what `given` was made with
   planners::StageOverrides overrides;
@@ -140,32 +140,39 @@ void check_events(const Call& call) {
   check_timeline_events(micro_batches, stages);
 }
 
-// What runs the step. `known`: the model, where it has been read.
+// What runs the step: named, or of the framework that is planned for, or of the plan that is given. `known`: the model,
+// where it has been read.
 void read_software(Call& call, const PlanInput* known) {
   InferOptions& options = call.options;
-  call.software = find_software(options.software, *call.framework);
-  if (call.software == nullptr) return;
   const bool by_plan = call.given && call.table.source_of("software") == call.given->source;
-  const bool named = options.software != "auto" && !by_plan;
-  if (named) take_software(*call.software, call.table);
-  call.table.set_unless_given("software", call.software->name, "--for");
-  if (!options.device.empty() || !has_times(*call.software)) return;
-  const std::string source = input_name(options.input.path);
-  if (known == nullptr) call.bytes = architecture::read_model_file(options.input.path);
-  const bool profile = known != nullptr ? !known->of_module() : is_profile(*call.bytes, source);
-  const std::string why = profile ? source + " is a profile already" : without_its_times(call.cluster);
-  if (!why.empty()) {
-    if (named) refuse_times(*call.software, why);
-    call.without_times = why;
-    return;
+  const bool asked_for = call.table.source_of("for") != "default";
+  const Software* const of_plan = by_plan ? find_software(options.software, *call.framework) : nullptr;
+  const std::string word = by_plan && asked_for ? "auto" : options.software;
+  const Software* const software = find_software(word, *call.framework);
+  if (call.given && word == "auto" && software != of_plan && software != nullptr && has_times(*software)) {
+    call.departures.push_back(std::string("counted in ") + software->name + " (--for); the plan was made with " +
+                              (of_plan == nullptr ? "a compiled step" : of_plan->name));
   }
-  options.input.device = with_its_times(*call.software, &call.cluster);
-  call.table.set_unless_given("device", options.input.device->name, "--software");
+  const bool named = word != "auto" && !by_plan;
+  if (named && software != nullptr) {
+    call.table.set_unless_given("gradient-sync", software->gradient_sync, "--software");
+  }
+  bool profile = false;
+  if (software != nullptr && has_times(*software)) {
+    if (known == nullptr) call.bytes = architecture::read_model_file(options.input.path);
+    profile = known != nullptr ? !known->of_module() : is_profile(*call.bytes, input_name(options.input.path));
+  }
+  call.runs_in = run_in(software, named, profile, &options.input, &call.cluster);
+  // A plan file says what its times are of.
+  if (call.runs_in.timed) call.table.set_unless_given("software", software->name, "--for");
 }
 
-void read_machines(Call& call, const PlanInput* known = nullptr) {
+// `figure`: one of the cluster's that is varied.
+void read_machines(Call& call, const PlanInput* known = nullptr,
+                   const std::function<machine::Cluster(machine::Cluster)>& figure = {}) {
   InferOptions& options = call.options;
   call.cluster = machine::load_cluster(options.cluster);
+  if (figure) call.cluster = figure(std::move(call.cluster));
   call.given_cluster = call.cluster;
   if (!options.device.empty()) {
     options.input.device = machine::load_device(options.device);
@@ -229,21 +236,25 @@ std::string model_line(const Call& call, const ReportOptions& report, double bat
   return wrap_lines(label + text + "\n", width);
 }
 
+void note_provenance(const Call& call, PlanDocument& document) {
+  add_provenance(document, call.table, call.input, call.given_cluster);
+  // Of times that another option says the plan is not the software's.
+  const Software* const software = call.runs_in.software;
+  if (software != nullptr && has_times(*software) && !call.runs_in.timed) document.provenance.erase("option_software");
+}
+
 void print_document(Call& call, PlanDocument document, const pipeline::PlacedPlan& placed, double free_plan_ms = 0) {
   const InferOptions& options = call.options;
-  if (call.software != nullptr) {
-    const std::string text = call.without_times.empty()
-                                 ? software_text(*call.software, options.input.device, call.table)
-                                 : std::string("software ") + call.software->name +
-                                       ": its host time is left out, since " + call.without_times;
-    document.estimates.insert(document.estimates.begin(), text);
+  const Software* const software = call.runs_in.software;
+  if (software != nullptr && (call.runs_in.timed || options.input.device || !has_times(*software))) {
+    document.estimates.insert(document.estimates.begin(), software_text(*software, options.input.device, call.table));
   }
-  if (call.documented()) add_provenance(document, call.table, call.input, call.given_cluster);
+  if (call.documented()) note_provenance(call, document);
   ReportOptions report;
   report.all_planners = options.all_planners;
   report.model_batch = call.input.profile.micro_batch_size;
   report.made_here = !call.input.taken.empty();
-  if (call.software != nullptr) report.software = assumed_text(*call.software, options.input.device);
+  if (software != nullptr) report.software = assumed_text(*software, options.input.device);
   report.masked_attentions = call.input.work.masked_attentions;
   report.fused_attention = call.input.fused.find("attention") != std::string::npos && options.input.attention == "auto";
   report.training = call.input.profile.forward_fraction < 1;
@@ -489,12 +500,13 @@ std::optional<VariedRow> ask_value(int argc, char** argv, const Varied& varied, 
     call.options.chart.clear();
     if (varied.cluster()) call.options.cluster = value;
     take_options(call);
-    read_machines(call, *known ? &**known : nullptr);
+    std::function<machine::Cluster(machine::Cluster)> figure;
     if (!varied.option() && !varied.cluster()) {
-      for (machine::Cluster* one : {&call.cluster, &call.given_cluster}) {
-        *one = with_figure(std::move(*one), varied.name, std::strtod(value.c_str(), nullptr));
-      }
+      figure = [&](machine::Cluster cluster) {
+        return with_figure(std::move(cluster), varied.name, std::strtod(value.c_str(), nullptr));
+      };
     }
+    read_machines(call, *known ? &**known : nullptr, figure);
     read_policy(call);
     // Another cluster has other widths and devices, for which the model is profiled again.
     if (*known && varied.option()) {
@@ -511,7 +523,7 @@ std::optional<VariedRow> ask_value(int argc, char** argv, const Varied& varied, 
     if (call.options.json) {
       tell_framework(call, answer.plan().placed, *row.plan);
       if (!StopToken::stop_requested()) tell_nearest(call, *row.plan);
-      add_provenance(*row.plan, call.table, call.input, call.given_cluster);
+      note_provenance(call, *row.plan);
     }
   } catch (const Error& e) {
     if (e.kind() == ErrorKind::kStopped) return std::nullopt;

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/base/files.h"
+#include "common/base/log.h"
 #include "plan/planners/own_device.h"
 
 namespace automap::infer {
@@ -43,6 +45,28 @@ std::string changes_of(const Software& software) {
   return "host_us=" + number(software.host_us) + (software.elementwise_passes == 1 ? "" : passes);
 }
 
+// Why the cluster's devices cannot have the software's times, as the end of a sentence; empty: they can.
+std::string without_its_times(const machine::Cluster& cluster) {
+  const std::string type = cluster.servers.front().device;
+  for (const machine::ServerGroup& servers : cluster.servers) {
+    if (servers.device != type) return "cluster '" + cluster.name + "' has devices of several types";
+    if (!machine::find_device(type) || cluster.devices.at(type).relative_speed != 1) {
+      return "cluster '" + cluster.name + "' has devices that no table knows";
+    }
+  }
+  return "";
+}
+
+machine::DeviceModel with_its_times(const Software& software, machine::Cluster* cluster) {
+  const std::string type = cluster->servers.front().device;
+  machine::DeviceModel device = machine::load_device(type + ":" + changes_of(software));
+  // Memory is what the cluster has, as before.
+  machine::DeviceType had = cluster->devices.at(type);
+  planners::set_device(device, cluster);
+  cluster->devices.at(device.name) = std::move(had);
+  return device;
+}
+
 }  // namespace
 
 std::vector<std::string> software_choices() {
@@ -62,39 +86,26 @@ const Software* find_software(const std::string& name, const planners::Framework
   return nullptr;
 }
 
-void take_software(const Software& software, OptionTable& table) {
-  table.set_unless_given("gradient-sync", software.gradient_sync, "--software");
-}
-
-std::string without_its_times(const machine::Cluster& cluster) {
-  const std::string type = cluster.servers.front().device;
-  for (const machine::ServerGroup& servers : cluster.servers) {
-    if (servers.device != type) return "cluster '" + cluster.name + "' has devices of several types";
-    if (!machine::find_device(type) || cluster.devices.at(type).relative_speed != 1) {
-      return "cluster '" + cluster.name + "' has devices that no table knows";
-    }
-  }
-  return "";
-}
-
 bool has_times(const Software& software) {
   return software.host_us != kCompiledHostUs || software.elementwise_passes != 1;
 }
 
-void refuse_times(const Software& software, const std::string& why) {
-  throw Error(ErrorKind::kUsage, std::string("--software ") + software.name + " has times of its own, and " + why,
-              "drop --software; --device DEVICE:" + changes_of(software) +
-                  " says it of a device, to automap-profile where the model is a profile");
-}
-
-machine::DeviceModel with_its_times(const Software& software, machine::Cluster* cluster) {
-  const std::string type = cluster->servers.front().device;
-  machine::DeviceModel device = machine::load_device(type + ":" + changes_of(software));
-  // Memory is what the cluster has, as before.
-  machine::DeviceType had = cluster->devices.at(type);
-  planners::set_device(device, cluster);
-  cluster->devices.at(device.name) = std::move(had);
-  return device;
+RunsIn run_in(const Software* software, bool named, bool profile, InputOptions* input, machine::Cluster* cluster) {
+  RunsIn out{software, false};
+  if (software == nullptr || input->device || !has_times(*software)) return out;
+  const std::string why = profile ? input_name(input->path) + " is a profile already" : without_its_times(*cluster);
+  if (why.empty()) {
+    input->device = with_its_times(*software, cluster);
+    out.timed = true;
+  } else if (named) {
+    throw Error(ErrorKind::kUsage, std::string("--software ") + software->name + " has times of its own, and " + why,
+                "drop --software; --device DEVICE:" + changes_of(*software) +
+                    " says it of a device (of automap-profile, which makes profiles)");
+  } else {
+    log_warning(std::string("times are those of a compiled step, not of ") + software->name + " with " +
+                number(software->host_us) + " us of host time a kernel, since " + why);
+  }
+  return out;
 }
 
 std::string software_text(const Software& software, const std::optional<machine::DeviceModel>& device,
@@ -103,15 +114,16 @@ std::string software_text(const Software& software, const std::optional<machine:
   const double passes = device ? device->elementwise_passes : software.elementwise_passes;
   const std::string sync = table.value_of("gradient-sync");
   return std::string("software ") + software.name + ": " + number(host_us) + " us of host time for a kernel, " +
-         (passes == 1 ? "" : "what one fused kernel moves moved " + number(passes) + " times, ") + "gradients summed " +
-         (sync == "after" ? "behind" : "beside") + " the last backward pass" +
+         (passes == 1 ? "" : number(passes) + " times the traffic of fused elementwise kernels, ") +
+         "gradients summed " + (sync == "after" ? "behind" : "beside") + " the last backward pass" +
          (sync == software.gradient_sync ? std::string(" (") + software.sync_basis + ")" : "");
 }
 
 std::string assumed_text(const Software& software, const std::optional<machine::DeviceModel>& device) {
   if (!device || device->host_us == kCompiledHostUs) return "";
-  return number(device->host_us) + " us of host time a kernel, as " + software.name +
-         " takes (--software jax: " + number(kCompiledHostUs) + " us)";
+  return number(device->host_us) + " us of host time a kernel, as " +
+         (device->host_us == software.host_us ? std::string(software.name) + " takes" : "--device says") +
+         " (--software jax: " + number(kCompiledHostUs) + " us)";
 }
 
 }  // namespace automap::infer

@@ -8,6 +8,7 @@
 #include "common/base/options.h"
 #include "common/machine/cluster.h"
 #include "common/machine/device.h"
+#include "infer/input.h"
 #include "plan/planners/frameworks.h"
 
 namespace automap::infer {
@@ -25,18 +26,19 @@ std::vector<std::string> software_choices();
 // "auto": what the framework that is planned for runs in. Null: "any", also where nobody has said a framework.
 const Software* find_software(const std::string& name, const planners::Framework& framework);
 
-// Sets what the command line leaves open to what the software does, but for the times of its kernels. Not of a software
-// that a framework implies: for that one the plan says when gradients are summed.
-void take_software(const Software& software, OptionTable& table);
 // Whether kernels take other times in it than in a compiled step.
 bool has_times(const Software& software);
-// Why with_its_times cannot give the cluster's devices the software's times, as the end of a sentence: they are of
-// several types, or not of the table at its own speed. Empty: it can.
-std::string without_its_times(const machine::Cluster& cluster);
-// For somebody who named the software, and it has times that cannot be had, since `why`.
-[[noreturn]] void refuse_times(const Software& software, const std::string& why);
-// The cluster's devices with what the software makes of kernels' times, which stand for them from now on.
-machine::DeviceModel with_its_times(const Software& software, machine::Cluster* cluster);
+
+// What runs the step of a question. Null software: any, a compiled step.
+struct RunsIn {
+  const Software* software = nullptr;
+  bool timed = false;  // the devices have its times
+};
+// Gives the cluster's devices the software's times, which stand for them from now on, unless input->device names some.
+// Times that cannot be had (`profile`: the model is one already; devices of several types, or not of the table at their
+// own speed) are an error, Error(kUsage), where somebody has named the software, else a warning.
+RunsIn run_in(const Software* software, bool named, bool profile, InputOptions* input, machine::Cluster* cluster);
+
 // "software megatron: 100 us of host time for a kernel, gradients summed behind the last backward pass (...)", of what
 // counts. `device`: that of the times, where it is one of its own.
 std::string software_text(const Software& software, const std::optional<machine::DeviceModel>& device,

@@ -311,13 +311,13 @@ std::string proven_text(const PlanDocument& document) {
                            : " is below " + format_ms(bound) + " (" + format_percent(1 - bound / own) + " less)");
 }
 
-// What is said, by its weight.
 std::string assumptions_text(const ReportOptions& options) {
   if (!options.software.empty()) return options.software + (options.fused_attention ? "; attention fused" : "");
   return options.fused_attention ? "attention in fused kernels; --attention as-written counts it as the model says"
                                  : "";
 }
 
+// What is said, by its weight.
 std::vector<Entry> entries_of(const PlanDocument& document, const ReportOptions& options) {
   std::vector<Entry> entries;
   const auto add = [&](const std::string& label, const std::string& text, bool needed, std::size_t lines_at_most) {

@@ -100,7 +100,7 @@ machine::DeviceModel reference_device(const std::string& asked, const machine::C
   for (const machine::ServerGroup& servers : cluster.servers) {
     const machine::DeviceType& type = cluster.devices.at(servers.device);
     if (type.relative_speed != 1) continue;
-    if (auto known = machine::find_device(servers.device)) return *std::move(known);
+    if (auto known = machine::find_device(machine::device_type(servers.device))) return *std::move(known);
     if (type.peak_tflops.count("f32") == 0 || type.memory_gbytes_per_s <= 0) {
       throw Error(
           ErrorKind::kConfig,
@@ -227,6 +227,9 @@ void take_kernel_times(const ModelProfile& with, ModelProfile* model) {
   // Of the first device.
   profile.c_ms = with.profile.c_ms;
   profile.forward_fraction = with.profile.forward_fraction;
+  model->forward_ms = with.forward_ms;
+  model->backward_ms = with.backward_ms;
+  for (std::size_t i = 0; i < model->layers.size(); ++i) model->layers[i].c_ms = with.layers[i].c_ms;
   profile.weight_share = with.profile.weight_share;
 }
 

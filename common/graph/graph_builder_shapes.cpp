@@ -80,7 +80,14 @@ ShapeId GraphBuilder::array_from_text(std::string_view type_name, std::string_vi
   text.push_back('[');
   const char* p = dims.data();
   const char* const end = p + dims.size();
-  const auto space = [&] { p = scan::skip_class(scan::kSpace, p, end); };
+  const auto space = [&] {
+    for (;;) {
+      p = scan::skip_class(scan::kSpace, p, end);
+      const char* const next = p < end && *p == '/' ? scan::skip_comment(p, end) : p;
+      if (next == p || next == nullptr) return;
+      p = next;
+    }
+  };
   for (space(); p < end; space()) {
     if (!shape.dims.empty()) {
       if (*p != ',') fail({p, 0}, "expected ',' or ']' between the dimensions of " + quoted(where));

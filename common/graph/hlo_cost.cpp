@@ -188,6 +188,14 @@ class CostAnalysis {
     // Every row is multiplied with the weights of its group alone: as many as of one dense product. (XLA's own count
     // drops as many leading dimensions of the result as there are group dimensions.)
     cost.flops = dot_flops(graph_, id);
+    // Rows that are summed over, each into its own group's result.
+    const std::vector<std::int64_t> ragged = int_list_attribute(graph_, id, "lhs_ragged_dims");
+    const std::vector<std::int64_t> summed = int_list_attribute(graph_, id, "lhs_contracting_dims");
+    const Shape& sizes = graph_.shape_of(graph_.operands(id)[2]);
+    const bool by_group = !ragged.empty() && std::find(summed.begin(), summed.end(), ragged[0]) != summed.end();
+    if (by_group && !sizes.dims.empty() && sizes.dims.back() > 0) {
+      cost.flops /= static_cast<double>(sizes.dims.back());
+    }
     cost.bytes = all_bytes(id);
     return cost;
   }

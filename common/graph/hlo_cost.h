@@ -53,7 +53,7 @@ struct ModuleCost {
 // the instruction when an attribute that the count needs is malformed.
 ModuleCost analyze_cost(const Graph& graph, WhileCounting counting = WhileCounting::kOnce);
 
-// FLOPs of one dot, ragged-dot or scaled-dot: 2 |out| prod(contracting dimensions).
+// 2 |out| prod(contracting dimensions): FLOPs of one dot or scaled-dot, and of a ragged-dot whose rows are not summed.
 double dot_flops(const Graph& graph, InstructionId id);
 double convolution_flops(const Graph& graph, InstructionId id);
 // How many times a scan does its step; 1 where its operands do not say it.

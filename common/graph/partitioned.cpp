@@ -8,7 +8,7 @@
 #include "common/graph/hlo_sharding.h"
 
 namespace automap::graph {
-// Collectives are the user's there.
+
 bool works_on_shards(const Graph& graph) {
   for (InstructionId id = 0; id < graph.num_instructions(); ++id) {
     if (graph.instruction(id).opcode != Opcode::kCustomCall) continue;

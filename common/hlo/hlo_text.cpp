@@ -127,7 +127,20 @@ class TextReader : private TextCursor {
     }
     p_ = scan::skip_class(scan::kSpace, p_, end_);
     if (peek() != '[') fail(begin, "found " + found() + ", expected a shape such as f32[2,3]");
-    while (p_ < end_ && *p_ != ']' && *p_ != '\n') ++p_;
+    while (p_ < end_ && *p_ != ']') {
+      if (*p_ == '/') {
+        const char* const behind = scan::skip_comment(p_, end_);
+        if (behind == nullptr || behind == p_) break;
+        p_ = behind;
+        continue;
+      }
+      // Over several lines as long as dimensions follow: a bracket that is missing is said where it is missing.
+      if (*p_ == '\n') {
+        const char* const next = scan::skip_class(scan::kSpace, p_, end_);
+        if (next == end_ || (!scan::is(scan::kDigit, *next) && std::strchr("],<?/", *next) == nullptr)) break;
+      }
+      ++p_;
+    }
     if (peek() != ']') fail(p_, "found " + found() + ", expected ']' after the dimensions of a shape");
     ++p_;
     const ShapeId id = builder_.shape(slice(begin));

@@ -14,7 +14,6 @@
 #include "common/base/json_text.h"
 #include "common/base/text_table.h"
 #include "common/machine/device_table.h"
-#include "common/machine/link_kinds.h"
 
 namespace automap::machine {
 namespace {
@@ -205,10 +204,9 @@ std::vector<std::string> device_names_and_aliases() {
 }
 
 std::optional<DeviceModel> find_device(const std::string& name) {
-  const std::string type = device_type(name);
-  std::string known = type;
+  std::string known = name;
   for (const auto& [alias, meant] : kAliases) {
-    if (type == alias) known = meant;
+    if (name == alias) known = meant;
   }
   for (const DeviceModel& device : device_table()) {
     if (device.name == known) return device;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/base/join.h"
 #include "common/machine/device.h"
 #include "common/machine/link_kinds.h"
 
@@ -16,17 +17,21 @@ namespace {
 
 // Whether what is known of the two says that they compute equally fast; nothing when one is in no table.
 std::optional<bool> equally_fast(const std::string& a, const std::string& b) {
-  if (machine::device_type(a) == machine::device_type(b)) return true;
-  const std::optional<machine::DeviceModel> first = machine::find_device(a), second = machine::find_device(b);
+  const std::string type_a = machine::device_type(a), type_b = machine::device_type(b);
+  if (type_a == type_b) return true;
+  const std::optional<machine::DeviceModel> first = machine::find_device(type_a), second = machine::find_device(type_b);
   if (!first || !second) return std::nullopt;
   return first->peak_tflops == second->peak_tflops && first->memory_gbytes_per_s == second->memory_gbytes_per_s;
 }
 
 // The devices that the profile has times of, for people.
 std::string devices_of(const Profile& profile) {
-  std::string names;
-  for (const DeviceTimes& times : profile.times) names += (names.empty() ? "" : ", ") + times.device;
-  return names.empty() ? profile.device : names;
+  std::vector<std::string> names;
+  for (const DeviceTimes& times : profile.times) {
+    const std::string type = machine::device_type(times.device);
+    if (std::find(names.begin(), names.end(), type) == names.end()) names.push_back(type);
+  }
+  return names.empty() ? profile.device : join(names);
 }
 
 }  // namespace
@@ -52,10 +57,11 @@ void match_devices(Profile& profile, const machine::Cluster& cluster, const std:
       continue;
     }
     if (profile.device.empty() || equally_fast(profile.device, name).value_or(true)) continue;
-    throw Error(
-        ErrorKind::kData,
-        source + " is a profile for " + devices_of(profile) + ", and " + cluster.name + " has " + name,
-        "plan the model itself, make the profile with --device " + name + ", or say relative_speed in a cluster file");
+    throw Error(ErrorKind::kData,
+                source + " is a profile for " + devices_of(profile) + ", and " + cluster.name + " has " +
+                    machine::device_type(name),
+                "plan the model itself, make the profile with --device " + machine::device_type(name) +
+                    ", or say relative_speed in a cluster file");
   }
   // The times that relative speeds refer to stay in front.
   for (std::size_t t = 0; t < profile.times.size(); ++t) {
@@ -99,7 +105,7 @@ std::string slower_in_front(const Profile& profile, const machine::Cluster& clus
   for (std::size_t g = 1; g < cluster.servers.size(); ++g) {
     const std::string &front = cluster.servers[g - 1].device, &behind = cluster.servers[g].device;
     if (whole_ms(front) > kFaster * whole_ms(behind)) {
-      return cluster.name + " names " + front + " in front of " + behind +
+      return cluster.name + " names " + machine::device_type(front) + " in front of " + machine::device_type(behind) +
              ", which is faster here: lists of work (interleaved, zero bubble, searched) keep that order; try the "
              "cluster file with the faster servers first, too";
     }

@@ -336,6 +336,7 @@ Layout parse_layout(std::string_view text, const StageOverrides& overrides, cons
       "for example --layout dp=8,pp=4,micro-batch-size=2,zero=1,recompute=layer,schedule=1f1b";
   Layout layout;
   std::vector<std::string> seen;
+  bool fsdp = false;
   for (bool more = true; more;) {
     const std::size_t comma = std::min(text.find(','), text.size());
     const std::string_view part = text.substr(0, comma);
@@ -349,10 +350,12 @@ Layout parse_layout(std::string_view text, const StageOverrides& overrides, cons
     const std::string_view value = part.substr(equals + 1);
     std::string key = key_of(word, value);
     if (key.empty()) continue;
+    const bool beside = std::find(seen.begin(), seen.end(), "zero") != seen.end();
+    if (beside && (key == "fsdp" || (key == "zero" && fsdp))) {
+      refuse_layout("--layout: fsdp is dp with zero=3, and zero stands beside it", "leave one of them out");
+    }
     if (key == "fsdp") {
-      if (std::find(seen.begin(), seen.end(), "zero") != seen.end()) {
-        refuse_layout("--layout: fsdp is dp with zero=3, and zero stands beside it", "leave one of them out");
-      }
+      fsdp = true;
       seen.emplace_back("zero");
       layout.variant.zero = 3;
       key = "dp";

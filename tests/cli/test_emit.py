@@ -184,6 +184,8 @@ class Emit(ProgramTest):
         told = json.loads(run(*command, "--json").stdout)
         self.assertEqual(told["to_type"]["cannot"], None)
         self.assertIn(f"has {len(told['parts'])} stage", done.stderr)
+        takes = re.search(r"and takes ([0-9.]+) (ms|s) ", done.stderr)
+        self.assertAlmostEqual(float(takes[1]) * {"ms": 1, "s": 1e3}[takes[2]], told["simulated_step_ms"], delta=0.01 * told["simulated_step_ms"])
         # Of two stacks of layers.
         path, _ = self.plan(T5, "h100-2x8", 64, "deepspeed", "--stages", "2")
         self.assert_refused("pipelines of a model that is not one stack of layers", path, "--to", "megatron")

@@ -98,7 +98,7 @@ class Infer(ProgramTest):
         self.assertGreater(megatron["simulated_step_ms"], 3 * plain["simulated_step_ms"])  # most of it is launches
         self.assertEqual(megatron["gradient_sync"], "after")
         self.assertEqual(megatron["provenance"]["option_software"], "megatron")
-        self.assertEqual(megatron["provenance"]["option_device"], "a100-80gb:host_us=100")
+        self.assertEqual(megatron["provenance"]["reference_device"], "a100-80gb:host_us=100")
         self.assertIn("software megatron: 100 us of host time for a kernel, gradients summed behind", megatron["estimates"][0])
         # The same by its parts, and what is named stays.
         parts = plan("--device", "a100-80gb:host_us=100", "--gradient-sync", "after")
@@ -106,8 +106,8 @@ class Infer(ProgramTest):
         beside = plan("--software", "megatron", "--gradient-sync", "overlap")
         self.assertEqual(beside["gradient_sync"], "overlap")
         eager = plan("--software", "torch-eager")
-        self.assertEqual(eager["provenance"]["option_device"], "a100-80gb:host_us=100,elementwise_passes=2")
-        self.assertIn("what one fused kernel moves moved 2 times", eager["estimates"][0])
+        self.assertEqual(eager["provenance"]["reference_device"], "a100-80gb:host_us=100,elementwise_passes=2")
+        self.assertIn("2 times the traffic of fused elementwise kernels", eager["estimates"][0])
         self.assertGreaterEqual(eager["simulated_step_ms"], beside["simulated_step_ms"])
         wrong = run("automap-infer", *asked, "--software", "megatrn")
         self.assertEqual(wrong.returncode, 2)
@@ -120,7 +120,7 @@ class Infer(ProgramTest):
         # A framework implies its software, which then says nothing of when gradients are summed: the plan says that.
         implied = plan("--for", "megatron")
         self.assertEqual(implied["simulated_step_ms"], beside["simulated_step_ms"])
-        self.assertEqual((implied["gradient_sync"], implied["provenance"]["option_device"]), ("overlap", "a100-80gb:host_us=100"))
+        self.assertEqual((implied["gradient_sync"], implied["provenance"]["reference_device"]), ("overlap", "a100-80gb:host_us=100"))
         self.assertEqual(plan("--for", "torch")["simulated_step_ms"], eager["simulated_step_ms"])
         for framework in ("jax", "maxtext", "torch", "torchtitan", "megatron", "deepspeed"):
             self.assertIn("software ", plan("--for", framework)["estimates"][0][:9])
@@ -131,8 +131,26 @@ class Infer(ProgramTest):
         # Where its times cannot be had the plan is one without them, and says so.
         left = run("automap-infer", model, "--cluster", mixed, "--for", "megatron", "--json")
         self.assertEqual(left.returncode, 0, left.stderr)
-        self.assertIn("its host time is left out, since cluster 'mixed' has devices of several types",
-                      json.loads(left.stdout)["estimates"][0])
+        self.assertIn("times are those of a compiled step, not of megatron with 100 us of host time a kernel, since cluster 'mixed' has devices "
+                      "of several types", left.stderr)
+        self.assertNotIn("option_software", json.loads(left.stdout)["provenance"])
+        profile = self.put("tiny.h5", "")
+        self.assertEqual(run("automap-profile", model, "--device", "a100-80gb", "-o", profile).returncode, 0)
+        left = run("automap-infer", profile, *asked[1:], "--for", "megatron", "--json")
+        self.assertEqual(json.loads(left.stdout)["simulated_step_ms"], plain["simulated_step_ms"])
+        self.assertIn("tiny.h5 is a profile already", left.stderr)
+        self.assert_fails(run("automap-infer", profile, *asked[1:], "--software", "megatron"), 2, "tiny.h5 is a profile already")
+        # A file is read again with the software of its times, and with no other.
+        for made, times in ((("--for", "megatron"), implied), (("--for", "megatron", "--device", "a100-80gb:host_us=50"), plain), ((), plain)):
+            path = self.folder / "made.json"
+            self.assertEqual(run("automap-infer", *asked, *made, "-q", "-o", path).returncode, 0)
+            again = run("automap-infer", *asked[:3], "--plan", path, "--json")
+            self.assertEqual(json.loads(again.stdout)["simulated_step_ms"], times["simulated_step_ms"], made)
+        other = run("automap-infer", *asked[:3], "--plan", path, "--for", "megatron", "--json")
+        self.assertEqual(json.loads(other.stdout)["simulated_step_ms"], implied["simulated_step_ms"])
+        self.assertIn("counted in megatron (--for); the plan was made with a compiled step", other.stderr)
+        fifty = run("automap-infer", *asked, "--for", "megatron", "--device", "a100-80gb:host_us=50")
+        self.assertIn("50 us of host time a kernel, as --device says", fifty.stdout)
 
     def test_a_device_file_stands_for_the_clusters_devices(self):
         model = FIXTURES / "transformer_bf16.hlo.gz"

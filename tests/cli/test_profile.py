@@ -301,6 +301,8 @@ class Profile(unittest.TestCase):
         self.assertEqual((both["fused_kernels"]["found"], both["fused_kernels"]["device_without"]), (found, "v100-16gb"))
         self.assertEqual((both["totals"]["c_ms"], both["totals"]["stash_bytes"]), (fused["totals"]["c_ms"], written["totals"]["stash_bytes"]))
         self.assertEqual(both["times"], [fused["times"][0], old["times"][0]])
+        self.assertEqual(both["times_ms"], fused["times_ms"])
+        self.assertAlmostEqual(sum(layer["c_ms"] for layer in both["layers"]), both["totals"]["c_ms"], delta=1e-9 * both["totals"]["c_ms"])
         self.assertIn("v100-16gb has none: its times, and what all keep, are as written",
                       run("automap-profile", module, "--device", "a100-80gb", "--also-device", "v100-16gb").stdout)
         single = self.document(FIXTURES / "gpt2.hlo.gz", "--device", "a100-80gb")["fused_kernels"]

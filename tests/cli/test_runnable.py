@@ -428,7 +428,7 @@ class Runnable(ProgramTest):
             with self.subTest(words):
                 self.assertEqual(self.plan(*ask, "--layout", words)["simulated_step_ms"], self.plan(*ask, "--layout", ours)["simulated_step_ms"])
         for words, said in (("dp=8,cp=2", "parallelism of sequences is not planned"), ("ep=2", "parallelism of experts is not planned"),
-                            ("dp=8,gbs=128", "--batch 128"), ("fsdp=8,dp=2", "dp stands twice"), ("zero=1,fsdp=8", "leave one of them out"),
+                            ("dp=8,gbs=128", "--batch 128"), ("fsdp=8,dp=2", "dp stands twice"), ("zero=1,fsdp=8", "leave one of them out"), ("fsdp=8,zero=1", "leave one of them out"),
                             ("tp=2,tensor-parallel-size=2", "tp stands twice"), ("dp=8,sp=true", "--sequence-parallel says it"),
                             ("dq=8", "unknown key 'dq'")):
             with self.subTest(words):

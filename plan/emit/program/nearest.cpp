@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "common/architecture/read.h"
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/printable.h"
@@ -12,6 +13,7 @@
 #include "infer/nearest_plan.h"
 #include "infer/plan_file.h"
 #include "plan/emit/quote.h"
+#include "plan/planners/own_device.h"
 
 namespace automap::emit {
 namespace {
@@ -59,9 +61,17 @@ AskedAgain ask_again(const pipeline::PlanDocument& document, const std::string& 
   std::vector<const char*> words;
   for (const std::string& word : again.command) words.push_back(word.c_str());
   table.parse(static_cast<int>(words.size()), words.data());
-  const machine::Cluster on = machine::with_link_kinds(cluster ? *cluster : machine::load_cluster(preset));
+  machine::Cluster on = cluster ? *cluster : machine::load_cluster(preset);
   if (!cluster) options.input.max_width = 1;
-  again.input = read_input(options.input, on);
+  std::string bytes = architecture::read_model_file(options.input.path);
+  if (!options.device.empty()) {
+    options.input.device = machine::load_device(options.device);
+    planners::set_device(*options.input.device, &on);
+  }
+  again.software = infer::find_software(options.software, framework);
+  infer::run_in(again.software, false, infer::is_profile(bytes, options.input.path), &options.input, &on);
+  on = machine::with_link_kinds(std::move(on));
+  again.input = read_input(options.input, on, std::move(bytes));
   planners::GivenPlan given;
   given.source = source;
   given.model = document.model;
@@ -70,7 +80,7 @@ AskedAgain ask_again(const pipeline::PlanDocument& document, const std::string& 
   if (hash != document.provenance.end()) given.model_sha256 = hash->second;
   infer::check_model(given, again.input);
   if (!cluster) return again;
-  planners::Question& question = again.question.emplace(make_question(options, again.input.profile, *cluster));
+  planners::Question& question = again.question.emplace(make_question(options, again.input.profile, on));
   question.request = make_request(options);
   question.framework = &framework;
   again.explored = explores(options, question.request);
@@ -85,9 +95,19 @@ std::string nearest_text(const AskedAgain& again, const pipeline::PlanDocument& 
   std::vector<std::string> command = again.command;
   if (near.one_stage) command.insert(command.end(), {"--stages", "1"});
   const double ratio = near.document->simulated_step_ms / document.simulated_step_ms - 1;
+  const auto of_plan = document.provenance.find("option_software");
+  const infer::Software* const had =
+      of_plan == document.provenance.end() ? nullptr : infer::find_software(of_plan->second, planners::any_framework());
+  // Null: a compiled step.
+  const auto timed = [](const infer::Software* one) {
+    return one != nullptr && infer::has_times(*one) ? one : nullptr;
+  };
+  const std::string instead =
+      timed(had) == timed(again.software)
+          ? " instead of " + format_ms(document.simulated_step_ms) + " (" + format_change(ratio) + ")"
+          : " in its own software";
   return "the nearest that it can run has " + plural(near.document->plan.num_stages(), "stage") + " and takes " +
-         format_ms(near.document->simulated_step_ms) + " instead of " + format_ms(document.simulated_step_ms) + " (" +
-         format_change(ratio) + "): " + shell_line(command) + " -o FILE";
+         format_ms(near.document->simulated_step_ms) + instead + ": " + shell_line(command) + " -o FILE";
 }
 
 }  // namespace automap::emit

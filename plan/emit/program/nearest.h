@@ -10,6 +10,7 @@
 #include "common/pipeline/plan_json.h"
 #include "infer/input.h"
 #include "infer/options.h"
+#include "infer/software.h"
 #include "plan/emit/to_type.h"
 #include "plan/planners/question.h"
 
@@ -19,6 +20,7 @@ struct AskedAgain {
   infer::PlanInput input;
   std::optional<planners::Question> question;  // none where the cluster is not known
   std::vector<std::string> command;            // automap-infer's words for it
+  const infer::Software* software = nullptr;   // that the framework runs in
   bool explored = false;
 };
 

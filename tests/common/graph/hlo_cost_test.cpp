@@ -99,6 +99,10 @@ constexpr Case kCases[] = {
      "g = s32[3] constant({3,3,4})\n w = f32[3,10,7] constant({...})\n ROOT r = f32[10,7] ragged-dot(p, w, g), "
      "lhs_contracting_dims={1}, rhs_contracting_dims={1}, lhs_ragged_dims={0}, rhs_group_dims={0}",
      1400, 0, 1532},
+    {"ragged-dot",
+     "g = s32[3] constant({3,3,4})\n w = f32[10,7] constant({...})\n ROOT r = f32[3,10,7] ragged-dot(p, w, g), "
+     "lhs_contracting_dims={0}, rhs_contracting_dims={0}, lhs_ragged_dims={0}",
+     1400, 0, 1532},
     // Unlike XLA, which says -1 for both: nobody knows.
     {"custom-call", "ROOT r = f32[10,10] custom-call(p), custom_call_target=\"foo\"", 0, 0, 0},
 };

@@ -190,6 +190,20 @@ ENTRY %e (p: (f32[4], s32[])) -> f32[] {
   for (const std::string& text : others) EXPECT_EQ(canonical(read_text(text)), canonical(plain)) << text;
 }
 
+TEST(HloText, DimensionsOverLinesAndWithComments) {
+  const Graph g = read_text(
+      "HloModule m\nENTRY e {\n  x = f32[4,\n   8] parameter(0)\n  y = f32[4, /* of the batch */ 8]{1,0} parameter(1)\n"
+      "  ROOT r = f32[4,\n\n 8\n ] add(x, y)\n}");
+  for (const char* name : {"x", "y", "r"}) {
+    const Shape& shape = g.shape_of(find(g, name));
+    EXPECT_EQ(shape.num_elements, 32) << name;
+    EXPECT_EQ(shape.dims.size(), 2U) << name;
+  }
+  // A bracket that is missing is said on its own line.
+  EXPECT_THAT(text_error("HloModule m\nENTRY e {\n  x = f32[4, 8 parameter(0)\n  ROOT r = f32[4] negate(x)\n}"),
+              HasSubstr("t.hlo:3:"));
+}
+
 TEST(HloText, MissingHeaderAndEntry) {
   const Graph g = read_text("a { ROOT x = f32[] parameter(0) }\nb { x = f32[] parameter(0)\n y = f32[] tanh(x) }");
   EXPECT_EQ(g.name(), "");

@@ -6,8 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "common/machine/device.h"
-
 namespace automap::machine {
 namespace {
 
@@ -35,8 +33,8 @@ std::vector<std::string> names(const Cluster& cluster) {
 TEST(LinkKinds, ServersOfOneTypeAreToldApartByTheLinksInside) {
   const Cluster cluster = with_link_kinds(
       cluster_of({{"h100", 300}, {"a100", 300}, {"h100", 30}, {"h100", 300}, {"h100", 10}, {"a100", 300}}));
-  EXPECT_THAT(names(cluster), testing::ElementsAre("h100", "a100", "h100@2", "h100", "h100@3", "a100"));
-  EXPECT_EQ(cluster.devices.at("h100@3").memory_gib, 80);
+  EXPECT_THAT(names(cluster), testing::ElementsAre("h100", "a100", "h100 (links 2)", "h100", "h100 (links 3)", "a100"));
+  EXPECT_EQ(cluster.devices.at("h100 (links 3)").memory_gib, 80);
   // Told apart already.
   EXPECT_EQ(names(with_link_kinds(cluster)), names(cluster));
 }
@@ -45,7 +43,7 @@ TEST(LinkKinds, MeasuredLinksAreOthers) {
   Cluster cluster = cluster_of({{"h100", 300}, {"h100", 300}});
   cluster.servers[1].links = known_links("h100");
   ASSERT_FALSE(cluster.servers[1].links.empty());
-  EXPECT_THAT(names(with_link_kinds(cluster)), testing::ElementsAre("h100", "h100@2"));
+  EXPECT_THAT(names(with_link_kinds(cluster)), testing::ElementsAre("h100", "h100 (links 2)"));
 }
 
 TEST(LinkKinds, OneDeviceHasNoLinksInside) {
@@ -53,19 +51,26 @@ TEST(LinkKinds, OneDeviceHasNoLinksInside) {
               testing::ElementsAre("h100", "h100"));
 }
 
+TEST(LinkKinds, TheOrderOfServersIsNoMatter) {
+  EXPECT_THAT(names(with_link_kinds(cluster_of({{"h100", 30}, {"h100", 300}}))),
+              testing::ElementsAre("h100 (links 2)", "h100"));
+}
+
 TEST(LinkKinds, OfManyKindsTheRestCountsAsTheLast) {
   std::vector<std::pair<std::string, double>> servers;
-  for (int i = 1; i <= kMostLinkKinds + 2; ++i) servers.emplace_back("h100", i);
+  for (int i = 1; i <= kMostLinkKinds + 2; ++i) servers.emplace_back("h100", 100 - i);
   const std::vector<std::string> found = names(with_link_kinds(cluster_of(servers)));
-  EXPECT_EQ(found[kMostLinkKinds - 1], "h100@" + std::to_string(kMostLinkKinds));
+  EXPECT_EQ(found[kMostLinkKinds - 1], "h100 (links " + std::to_string(kMostLinkKinds) + ")");
   EXPECT_EQ(found.back(), found[kMostLinkKinds - 1]);
 }
 
-TEST(LinkKinds, NamesAreThoseOfTheTable) {
-  EXPECT_EQ(device_type("h100@2"), "h100");
-  for (const char* name : {"h100", "h100@", "@2", "h100@400g", "a:b=1"}) EXPECT_EQ(device_type(name), name);
-  ASSERT_TRUE(find_device("h100@2"));
-  EXPECT_EQ(find_device("h100@2")->name, find_device("h100")->name);
+TEST(LinkKinds, NamesOfUsersStayTheirs) {
+  EXPECT_EQ(device_type("h100 (links 2)"), "h100");
+  for (const char* name : {"h100", "h100@2", " (links 2)", "h100 (links )", "h100 (links 2", "h100 (links x)"}) {
+    EXPECT_EQ(device_type(name), name);
+  }
+  const Cluster cluster = cluster_of({{"h100", 30}, {"h100", 300}, {"h100 (links 2)", 300}});
+  EXPECT_EQ(names(with_link_kinds(cluster)), names(cluster));
 }
 
 }  // namespace
