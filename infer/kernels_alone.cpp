@@ -22,7 +22,7 @@ std::optional<pipeline::PlanDocument::Relaxed> kernels_alone(const KernelsAlone&
   machine::Cluster cluster = asked.cluster;
   std::vector<std::string> types;
   const auto is_without = [&](const machine::ServerGroup& servers) {
-    const auto device = machine::find_device(machine::device_type(servers.device));
+    const auto device = machine::find_changed_device(machine::device_type(servers.device));
     if (!device || !device->has_fused_attention()) return true;
     const std::string type = machine::device_type(servers.device);
     if (std::find(types.begin(), types.end(), type) == types.end()) types.push_back(type);

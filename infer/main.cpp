@@ -254,7 +254,7 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
   report.all_planners = options.all_planners;
   report.model_batch = call.input.profile.micro_batch_size;
   report.made_here = !call.input.taken.empty();
-  if (software != nullptr) report.software = assumed_text(*software, options.input.device);
+  if (software != nullptr) report.software = assumed_text(*software, call.runs_in.timed, options.input.device);
   report.masked_attentions = call.input.work.masked_attentions;
   report.fused_attention = call.input.fused.find("attention") != std::string::npos && options.input.attention == "auto";
   report.training = call.input.profile.forward_fraction < 1;

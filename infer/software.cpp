@@ -1,5 +1,6 @@
 #include "infer/software.h"
 
+#include <map>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -7,7 +8,6 @@
 #include "common/base/error.h"
 #include "common/base/files.h"
 #include "common/base/log.h"
-#include "plan/planners/own_device.h"
 
 namespace automap::infer {
 namespace {
@@ -47,24 +47,25 @@ std::string changes_of(const Software& software) {
 
 // Why the cluster's devices cannot have the software's times, as the end of a sentence; empty: they can.
 std::string without_its_times(const machine::Cluster& cluster) {
-  const std::string type = cluster.servers.front().device;
   for (const machine::ServerGroup& servers : cluster.servers) {
-    if (servers.device != type) return "cluster '" + cluster.name + "' has devices of several types";
-    if (!machine::find_device(type) || cluster.devices.at(type).relative_speed != 1) {
-      return "cluster '" + cluster.name + "' has devices that no table knows";
-    }
+    if (machine::find_device(servers.device) && cluster.devices.at(servers.device).relative_speed == 1) continue;
+    return "cluster '" + cluster.name + "' has devices that no table knows";
   }
   return "";
 }
 
-machine::DeviceModel with_its_times(const Software& software, machine::Cluster* cluster) {
-  const std::string type = cluster->servers.front().device;
-  machine::DeviceModel device = machine::load_device(type + ":" + changes_of(software));
-  // Memory is what the cluster has, as before.
-  machine::DeviceType had = cluster->devices.at(type);
-  planners::set_device(device, cluster);
-  cluster->devices.at(device.name) = std::move(had);
-  return device;
+// The first of the cluster's devices, where all are of one type.
+std::optional<machine::DeviceModel> with_its_times(const Software& software, machine::Cluster* cluster) {
+  const auto named = [&](const std::string& type) { return type + ":" + changes_of(software); };
+  std::map<std::string, machine::DeviceType> types;
+  for (machine::ServerGroup& servers : cluster->servers) {
+    // Memory is what the cluster has, as before.
+    types[named(servers.device)] = cluster->devices.at(servers.device);
+    servers.device = named(servers.device);
+  }
+  cluster->devices = std::move(types);
+  if (cluster->devices.size() > 1) return std::nullopt;
+  return machine::load_device(cluster->servers.front().device);
 }
 
 }  // namespace
@@ -119,10 +120,11 @@ std::string software_text(const Software& software, const std::optional<machine:
          (sync == software.gradient_sync ? std::string(" (") + software.sync_basis + ")" : "");
 }
 
-std::string assumed_text(const Software& software, const std::optional<machine::DeviceModel>& device) {
-  if (!device || device->host_us == kCompiledHostUs) return "";
-  return number(device->host_us) + " us of host time a kernel, as " +
-         (device->host_us == software.host_us ? std::string(software.name) + " takes" : "--device says") +
+std::string assumed_text(const Software& software, bool timed, const std::optional<machine::DeviceModel>& device) {
+  const double host_us = device ? device->host_us : timed ? software.host_us : kCompiledHostUs;
+  if (host_us == kCompiledHostUs) return "";
+  return number(host_us) + " us of host time a kernel, as " +
+         (host_us == software.host_us ? std::string(software.name) + " takes" : "--device says") +
          " (--software jax: " + number(kCompiledHostUs) + " us)";
 }
 

@@ -35,8 +35,8 @@ struct RunsIn {
   bool timed = false;  // the devices have its times
 };
 // Gives the cluster's devices the software's times, which stand for them from now on, unless input->device names some.
-// Times that cannot be had (`profile`: the model is one already; devices of several types, or not of the table at their
-// own speed) are an error, Error(kUsage), where somebody has named the software, else a warning.
+// Times that cannot be had (`profile`: the model is one already; devices not of the table, or not at their own speed)
+// are an error, Error(kUsage), where somebody has named the software, else a warning.
 RunsIn run_in(const Software* software, bool named, bool profile, InputOptions* input, machine::Cluster* cluster);
 
 // "software megatron: 100 us of host time for a kernel, gradients summed behind the last backward pass (...)", of what
@@ -44,7 +44,7 @@ RunsIn run_in(const Software* software, bool named, bool profile, InputOptions* 
 std::string software_text(const Software& software, const std::optional<machine::DeviceModel>& device,
                           const OptionTable& table);
 // "100 us of host time a kernel, as megatron takes (...)": for the head of a report; empty: the times are those of a
-// compiled step.
-std::string assumed_text(const Software& software, const std::optional<machine::DeviceModel>& device);
+// compiled step. `timed`: RunsIn's.
+std::string assumed_text(const Software& software, bool timed, const std::optional<machine::DeviceModel>& device);
 
 }  // namespace automap::infer

@@ -100,7 +100,7 @@ machine::DeviceModel reference_device(const std::string& asked, const machine::C
   for (const machine::ServerGroup& servers : cluster.servers) {
     const machine::DeviceType& type = cluster.devices.at(servers.device);
     if (type.relative_speed != 1) continue;
-    if (auto known = machine::find_device(machine::device_type(servers.device))) return *std::move(known);
+    if (auto known = machine::find_changed_device(machine::device_type(servers.device))) return *std::move(known);
     if (type.peak_tflops.count("f32") == 0 || type.memory_gbytes_per_s <= 0) {
       throw Error(
           ErrorKind::kConfig,
@@ -137,7 +137,7 @@ std::vector<machine::DeviceModel> cluster_devices(const std::optional<machine::D
     if (type == devices.front().name) {
       known = devices.front();
     } else {
-      known = machine::find_device(type);
+      known = machine::find_changed_device(type);
     }
     if (!known) continue;
     // Beside others that only their links tell from it.

@@ -84,6 +84,8 @@ std::vector<std::string> device_names();
 std::vector<std::string> device_names_and_aliases();
 // A device of the table by name or alias.
 std::optional<DeviceModel> find_device(const std::string& name);
+// Also one with changes, "h100:host_us=40", which is called so then.
+std::optional<DeviceModel> find_changed_device(const std::string& name);
 // A name or alias of the table, or a path to a JSON file. Throws Error(kConfig) that lists the known names when it is
 // neither, or names the key and what was expected when the file is wrong.
 DeviceModel load_device(const std::string& name_or_path);

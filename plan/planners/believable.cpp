@@ -97,7 +97,8 @@ std::vector<std::string> assumptions_of(const machine::DeviceModel& device, cons
 std::string device_text(const pipeline::Profile& profile, const std::string& type,
                         const std::optional<machine::DeviceModel>& own) {
   const std::string timed = timed_as(profile, type);
-  const std::optional<machine::DeviceModel> device = own && own->name == timed ? own : machine::find_device(timed);
+  const std::optional<machine::DeviceModel> device =
+      own && own->name == timed ? own : machine::find_changed_device(timed);
   std::string line = type;
   if (timed != type) line += ", counted as " + timed;
   if (profile.work.empty()) {

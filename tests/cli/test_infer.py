@@ -114,7 +114,19 @@ class Infer(ProgramTest):
         self.assertIn("torch-compile", wrong.stderr)
         mixed = self.put("mixed.json", json.dumps({"servers": [
             {"devices": 8, "device": name, "intra_gbytes_per_s": 100, "inter_gbytes_per_s": 10} for name in ("h100", "b200")]}))
-        wrong = run("automap-infer", model, "--cluster", mixed, "--software", "megatron")
+        # Devices of several types have it, too.
+        several = run("automap-infer", model, "--cluster", mixed, *asked[3:], "--software", "megatron", "--json")
+        self.assertEqual(several.returncode, 0, several.stderr)
+        for device in ("h100", "b200"):
+            alone = self.put("alone.json", json.dumps({"servers": [
+                {"devices": 8, "device": device, "intra_gbytes_per_s": 100, "inter_gbytes_per_s": 10}]}))
+            one = run("automap-infer", model, "--cluster", alone, *asked[3:], "--software", "megatron", "--json")
+            self.assertAlmostEqual(json.loads(one.stdout)["simulated_step_ms"], json.loads(several.stdout)["simulated_step_ms"],
+                                   delta=0.2 * json.loads(one.stdout)["simulated_step_ms"])
+        unknown = self.put("unknown.json", json.dumps({"servers": [
+            {"devices": 8, "device": "mine", "intra_gbytes_per_s": 100, "inter_gbytes_per_s": 10}],
+            "devices": {"mine": {"memory_gib": 80, "peak_tflops": {"f32": 10}, "memory_gbytes_per_s": 1000}}}))
+        wrong = run("automap-infer", model, "--cluster", unknown, "--software", "megatron")
         self.assertEqual(wrong.returncode, 2)
         self.assertIn("--device DEVICE:host_us=100", wrong.stderr)
         # A framework implies its software, which then says nothing of when gradients are summed: the plan says that.
@@ -129,10 +141,10 @@ class Infer(ProgramTest):
         said = " ".join(run("automap-infer", *asked, "--for", "megatron").stdout.split())
         self.assertIn("Assumes 100 us of host time a kernel, as megatron takes (--software jax: 3 us)", said)
         # Where its times cannot be had the plan is one without them, and says so.
-        left = run("automap-infer", model, "--cluster", mixed, "--for", "megatron", "--json")
+        left = run("automap-infer", model, "--cluster", unknown, "--for", "megatron", "--json")
         self.assertEqual(left.returncode, 0, left.stderr)
-        self.assertIn("times are those of a compiled step, not of megatron with 100 us of host time a kernel, since cluster 'mixed' has devices "
-                      "of several types", left.stderr)
+        self.assertIn("times are those of a compiled step, not of megatron with 100 us of host time a kernel, since cluster 'unknown' has devices "
+                      "that no table knows", left.stderr)
         self.assertNotIn("option_software", json.loads(left.stdout)["provenance"])
         profile = self.put("tiny.h5", "")
         self.assertEqual(run("automap-profile", model, "--device", "a100-80gb", "-o", profile).returncode, 0)
