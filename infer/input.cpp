@@ -73,6 +73,10 @@ void keep_widths(const std::vector<int>& widths, pipeline::Profile* profile) {
 
 }  // namespace
 
+std::string read_model_bytes(const std::string& path) {
+  return architecture::read_model_file(path);
+}
+
 bool is_profile(const std::string& bytes, const std::string& source) {
   return io::detect_profile(is_gzip(bytes) ? gunzip_if_gzip(bytes, source) : bytes).has_value();
 }
@@ -85,7 +89,7 @@ bool can_be_read_again(const InputOptions& options) {
 }
 
 PlanInput read_input(const InputOptions& options, const machine::Cluster& cluster) {
-  return read_input(options, cluster, architecture::read_model_file(options.path));
+  return read_input(options, cluster, read_model_bytes(options.path));
 }
 
 PlanInput read_input(const InputOptions& options, const machine::Cluster& cluster, std::string bytes) {

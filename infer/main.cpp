@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "common/architecture/read.h"
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
@@ -159,7 +158,7 @@ void read_software(Call& call, const PlanInput* known) {
   }
   bool profile = false;
   if (software != nullptr && has_times(*software)) {
-    if (known == nullptr) call.bytes = architecture::read_model_file(options.input.path);
+    if (known == nullptr) call.bytes = read_model_bytes(options.input.path);
     profile = known != nullptr ? !known->of_module() : is_profile(*call.bytes, input_name(options.input.path));
   }
   call.runs_in = run_in(software, named, profile, &options.input, &call.cluster);
@@ -196,8 +195,7 @@ void read_policy(Call& call) {
 
 void read_model(Call& call) {
   call.options.input.sha256 = call.documented() || call.given;
-  std::string bytes =
-      call.bytes ? *std::exchange(call.bytes, std::nullopt) : architecture::read_model_file(call.options.input.path);
+  std::string bytes = call.bytes ? *std::exchange(call.bytes, std::nullopt) : read_model_bytes(call.options.input.path);
   call.input = read_input(call.options.input, call.cluster, std::move(bytes));
 }
 

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <utility>
 
-#include "common/architecture/read.h"
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/printable.h"
@@ -63,7 +62,7 @@ AskedAgain ask_again(const pipeline::PlanDocument& document, const std::string& 
   table.parse(static_cast<int>(words.size()), words.data());
   machine::Cluster on = cluster ? *cluster : machine::load_cluster(preset);
   if (!cluster) options.input.max_width = 1;
-  std::string bytes = architecture::read_model_file(options.input.path);
+  std::string bytes = infer::read_model_bytes(options.input.path);
   if (!options.device.empty()) {
     options.input.device = machine::load_device(options.device);
     planners::set_device(*options.input.device, &on);
