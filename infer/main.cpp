@@ -22,7 +22,6 @@
 #include "common/base/text_table.h"
 #include "common/base/work.h"
 #include "common/machine/cluster.h"
-#include "common/machine/link_kinds.h"
 #include "common/pipeline/plan_json.h"
 #include "infer/document.h"
 #include "infer/explain.h"
@@ -44,7 +43,6 @@
 #include "plan/emit/to_type.h"
 #include "plan/planners/answer.h"
 #include "plan/planners/believable.h"
-#include "plan/planners/own_device.h"
 #include "plan/planners/planner_table.h"
 #include "plan/planners/score.h"
 #include "plan/planners/sensitivity.h"
@@ -161,7 +159,7 @@ void read_software(Call& call, const PlanInput* known) {
     if (known == nullptr) call.bytes = read_model_bytes(options.input.path);
     profile = known != nullptr ? !known->of_module() : is_profile(*call.bytes, input_name(options.input.path));
   }
-  call.runs_in = run_in(software, named, profile, &options.input, &call.cluster);
+  call.runs_in = run_in(software, named, profile, options.device, &options.input, &call.cluster);
   // A plan file says what its times are of.
   if (call.runs_in.timed) call.table.set_unless_given("software", software->name, "--for");
 }
@@ -173,12 +171,7 @@ void read_machines(Call& call, const PlanInput* known = nullptr,
   call.cluster = machine::load_cluster(options.cluster);
   if (figure) call.cluster = figure(std::move(call.cluster));
   call.given_cluster = call.cluster;
-  if (!options.device.empty()) {
-    options.input.device = machine::load_device(options.device);
-    planners::set_device(*options.input.device, &call.cluster);
-  }
   read_software(call, known);
-  call.cluster = machine::with_link_kinds(std::move(call.cluster));
 }
 
 void read_policy(Call& call) {

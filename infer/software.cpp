@@ -8,6 +8,8 @@
 #include "common/base/error.h"
 #include "common/base/files.h"
 #include "common/base/log.h"
+#include "common/machine/link_kinds.h"
+#include "plan/planners/own_device.h"
 
 namespace automap::infer {
 namespace {
@@ -91,21 +93,27 @@ bool has_times(const Software& software) {
   return software.host_us != kCompiledHostUs || software.elementwise_passes != 1;
 }
 
-RunsIn run_in(const Software* software, bool named, bool profile, InputOptions* input, machine::Cluster* cluster) {
+RunsIn run_in(const Software* software, bool named, bool profile, const std::string& device, InputOptions* input,
+              machine::Cluster* cluster) {
   RunsIn out{software, false};
-  if (software == nullptr || input->device || !has_times(*software)) return out;
-  const std::string why = profile ? input_name(input->path) + " is a profile already" : without_its_times(*cluster);
-  if (why.empty()) {
-    input->device = with_its_times(*software, cluster);
-    out.timed = true;
-  } else if (named) {
-    throw Error(ErrorKind::kUsage, std::string("--software ") + software->name + " has times of its own, and " + why,
-                "drop --software; --device DEVICE:" + changes_of(*software) +
-                    " says it of a device (of automap-profile, which makes profiles)");
-  } else {
-    log_warning(std::string("times are those of a compiled step, not of ") + software->name + " with " +
-                number(software->host_us) + " us of host time a kernel, since " + why);
+  if (!device.empty()) {
+    input->device = machine::load_device(device);
+    planners::set_device(*input->device, cluster);
+  } else if (software != nullptr && has_times(*software)) {
+    const std::string why = profile ? input_name(input->path) + " is a profile already" : without_its_times(*cluster);
+    out.timed = why.empty();
+    if (out.timed) {
+      input->device = with_its_times(*software, cluster);
+    } else if (named) {
+      throw Error(ErrorKind::kUsage, std::string("--software ") + software->name + " has times of its own, and " + why,
+                  "drop --software; --device DEVICE:" + changes_of(*software) +
+                      " says it of a device (of automap-profile, which makes profiles)");
+    } else {
+      log_warning(std::string("times are those of a compiled step, not of ") + software->name + " with " +
+                  number(software->host_us) + " us of host time a kernel, since " + why);
+    }
   }
+  *cluster = machine::with_link_kinds(std::move(*cluster));
   return out;
 }
 

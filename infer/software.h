@@ -34,10 +34,12 @@ struct RunsIn {
   const Software* software = nullptr;
   bool timed = false;  // the devices have its times
 };
-// Gives the cluster's devices the software's times, which stand for them from now on, unless input->device names some.
-// Times that cannot be had (`profile`: the model is one already; devices not of the table, or not at their own speed)
-// are an error, Error(kUsage), where somebody has named the software, else a warning.
-RunsIn run_in(const Software* software, bool named, bool profile, InputOptions* input, machine::Cluster* cluster);
+// The cluster as plans are made for it, with input->device where one model stands for all: the devices that `device`
+// (--device) names, else the cluster's own with the software's times; servers told apart by their links. Times that
+// cannot be had (`profile`: the model is one already; devices not of the table, or not at their own speed) are an
+// error, Error(kUsage), where somebody has `named` the software, else a warning.
+RunsIn run_in(const Software* software, bool named, bool profile, const std::string& device, InputOptions* input,
+              machine::Cluster* cluster);
 
 // "software megatron: 100 us of host time for a kernel, gradients summed behind the last backward pass (...)", of what
 // counts. `device`: that of the times, where it is one of its own.

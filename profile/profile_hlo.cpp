@@ -200,28 +200,19 @@ ModelProfile profile_by_rule(const hlo::HloModule& module, const FusionRule& rul
   return profile;
 }
 
-void take_times(const std::vector<pipeline::DeviceTimes>& with, std::vector<pipeline::DeviceTimes>* all) {
-  for (const pipeline::DeviceTimes& times : with) {
-    for (pipeline::DeviceTimes& one : *all) {
-      if (one.device == times.device) one = times;
-    }
-  }
-}
-
 // Devices that have the kernels take the times of `with`; what is kept stays as written, as it is on the others.
 void take_kernel_times(const ModelProfile& with, ModelProfile* model) {
   pipeline::Profile& profile = model->profile;
-  take_times(with.profile.times, &profile.times);
-  for (std::size_t w = 0; w < profile.widths.size(); ++w) {
-    const pipeline::WidthColumns& columns = with.profile.widths[w];
-    for (std::size_t d = 0; d < columns.times.size(); ++d) {
-      for (std::size_t all = 0; all < profile.widths[w].times.size(); ++all) {
-        if (profile.widths[w].times[all].device != columns.times[d].device) continue;
-        profile.widths[w].collective_ms[all] = columns.collective_ms[d];
+  for (std::size_t d = 0; d < with.profile.times.size(); ++d) {
+    for (std::size_t all = 0; all < profile.times.size(); ++all) {
+      if (profile.times[all].device != with.profile.times[d].device) continue;
+      profile.times[all] = with.profile.times[d];
+      // Those of widths are of the same devices.
+      for (std::size_t w = 0; w < profile.widths.size(); ++w) {
+        profile.widths[w].times[all] = with.profile.widths[w].times[d];
+        profile.widths[w].collective_ms[all] = with.profile.widths[w].collective_ms[d];
       }
     }
-    take_times(columns.times, &profile.widths[w].times);
-    if (with.profile.device == profile.device) profile.widths[w].weight_share = columns.weight_share;
   }
   if (with.profile.device != profile.device) return;
   // Of the first device.
@@ -231,6 +222,9 @@ void take_kernel_times(const ModelProfile& with, ModelProfile* model) {
   model->backward_ms = with.backward_ms;
   for (std::size_t i = 0; i < model->layers.size(); ++i) model->layers[i].c_ms = with.layers[i].c_ms;
   profile.weight_share = with.profile.weight_share;
+  for (std::size_t w = 0; w < profile.widths.size(); ++w) {
+    profile.widths[w].weight_share = with.profile.widths[w].weight_share;
+  }
 }
 
 }  // namespace

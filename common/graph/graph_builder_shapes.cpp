@@ -71,6 +71,17 @@ ShapeId GraphBuilder::intern(Shape shape, const std::string& text) {
   return id;
 }
 
+const char* GraphBuilder::skip_space(const char* p, const char* end) const {
+  for (;;) {
+    p = scan::skip_class(scan::kSpace, p, end);
+    if (p == end || *p != '/') return p;
+    const char* const next = scan::skip_comment(p, end);
+    if (next == p) return p;
+    if (next == nullptr) fail({p, 0}, "a comment is not closed: expected '*/'");
+    p = next;
+  }
+}
+
 ShapeId GraphBuilder::array_from_text(std::string_view type_name, std::string_view dims, std::string_view where) {
   Shape shape;
   const ElementTypeInfo info = element_type_info(type_name);
@@ -80,14 +91,7 @@ ShapeId GraphBuilder::array_from_text(std::string_view type_name, std::string_vi
   text.push_back('[');
   const char* p = dims.data();
   const char* const end = p + dims.size();
-  const auto space = [&] {
-    for (;;) {
-      p = scan::skip_class(scan::kSpace, p, end);
-      const char* const next = p < end && *p == '/' ? scan::skip_comment(p, end) : p;
-      if (next == p || next == nullptr) return;
-      p = next;
-    }
-  };
+  const auto space = [&] { p = skip_space(p, end); };
   for (space(); p < end; space()) {
     if (!shape.dims.empty()) {
       if (*p != ',') fail({p, 0}, "expected ',' or ']' between the dimensions of " + quoted(where));
@@ -197,16 +201,7 @@ ShapeId GraphBuilder::parse_shape(std::string_view text) {
   std::vector<ShapeId> items;
   const char* p = text.data();
   const char* const end = p + text.size();
-  const auto space = [&] {
-    for (;;) {
-      p = scan::skip_class(scan::kSpace, p, end);
-      if (p == end || *p != '/') return;
-      const char* const next = scan::skip_comment(p, end);
-      if (next == p) return;
-      if (next == nullptr) fail({p, 0}, "a comment is not closed: expected '*/'");
-      p = next;
-    }
-  };
+  const auto space = [&] { p = skip_space(p, end); };
   const auto layout = [&] {
     const char* const open = scan::skip_class(scan::kSpace, p, end);
     if (open == end || *open != '{') return;

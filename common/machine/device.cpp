@@ -203,12 +203,6 @@ std::vector<std::string> device_names_and_aliases() {
   return names;
 }
 
-namespace {
-
-DeviceModel with_changes(const DeviceModel& device, const std::string& changes, const std::string& whole);
-
-}  // namespace
-
 std::optional<DeviceModel> find_device(const std::string& name) {
   std::string known = name;
   for (const auto& [alias, meant] : kAliases) {
@@ -218,19 +212,6 @@ std::optional<DeviceModel> find_device(const std::string& name) {
     if (device.name == known) return device;
   }
   return std::nullopt;
-}
-
-std::optional<DeviceModel> find_changed_device(const std::string& name) {
-  if (auto device = find_device(name)) return device;
-  const std::size_t colon = name.find(':');
-  if (colon == std::string::npos || name.find('=', colon) == std::string::npos) return std::nullopt;
-  const std::optional<DeviceModel> device = find_device(name.substr(0, colon));
-  if (!device) return std::nullopt;
-  try {
-    return with_changes(*device, name.substr(colon + 1), name);
-  } catch (const Error&) {
-    return std::nullopt;
-  }
 }
 
 namespace {
@@ -273,6 +254,19 @@ DeviceModel with_changes(const DeviceModel& device, const std::string& changes, 
 }
 
 }  // namespace
+
+std::optional<DeviceModel> find_changed_device(const std::string& name) {
+  if (auto device = find_device(name)) return device;
+  const std::size_t colon = name.find(':');
+  if (colon == std::string::npos || name.find('=', colon) == std::string::npos) return std::nullopt;
+  const std::optional<DeviceModel> device = find_device(name.substr(0, colon));
+  if (!device) return std::nullopt;
+  try {
+    return with_changes(*device, name.substr(colon + 1), name);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
 
 DeviceModel load_device(const std::string& name_or_path) {
   if (auto device = find_device(name_or_path)) return *std::move(device);

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <iterator>
 #include <map>
-#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>

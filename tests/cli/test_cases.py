@@ -18,6 +18,7 @@ from programs import FIXTURES, NO_JAX, SANITIZED, SOURCE, TIMEOUT_S, ProgramTest
 
 CASES = Path(os.environ["AUTOMAP_CORPUS"]) / "cases" if os.environ.get("AUTOMAP_CORPUS") else None
 LIMIT_S = 60  # of what once never ended
+JAX = python_with_jax() if CASES else None
 
 
 @unittest.skipIf(CASES is None, "AUTOMAP_CORPUS is not set: its cases are not run")
@@ -276,12 +277,12 @@ class Operators(CaseTest):
         self.assertIn("the batch is taken to be x dimension 1 (16), not dimension 0", result.stderr)
         self.assertEqual(json.loads((self.folder / "plan.json").read_text())["axes"]["data"]["all_gathers"], 1)
 
-    @unittest.skipIf(python_with_jax() is None, NO_JAX)
+    @unittest.skipIf(JAX is None, NO_JAX)
     def test_the_gathers_of_a_recurrent_step_are_those_that_xla_makes(self):
         self.test_the_batch_of_a_recurrent_step()
         self.apply(self.case("partition-rnn_fsdp") / "rnn.py", "make_rnn")
 
-    @unittest.skipIf(python_with_jax() is None, NO_JAX)
+    @unittest.skipIf(JAX is None, NO_JAX)
     def test_arguments_behind_a_star(self):
         case = self.case("apply-varargs")
         model = self.put("model.hlo", lzma.decompress((case / "llama_varargs.hlo.xz").read_bytes()))
@@ -290,7 +291,7 @@ class Operators(CaseTest):
 
     def apply(self, steps, name):
         """Compiles the step with the specs, compares its collectives with the plan's and its results with one device's."""
-        result = subprocess.run([python_with_jax(), "-B", SOURCE / "scripts" / "apply_plan.py", "--plan", "plan.json", "--specs",
+        result = subprocess.run([JAX, "-B", SOURCE / "scripts" / "apply_plan.py", "--plan", "plan.json", "--specs",
                                  "specs.py", "--step", f"{steps}:{name}"], cwd=self.folder, env=environment(), capture_output=True,
                                 text=True, timeout=TIMEOUT_S)
         if "No module named 'optax'" in result.stderr:

@@ -8,11 +8,9 @@
 #include "common/base/error.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
-#include "common/machine/link_kinds.h"
 #include "infer/nearest_plan.h"
 #include "infer/plan_file.h"
 #include "plan/emit/quote.h"
-#include "plan/planners/own_device.h"
 
 namespace automap::emit {
 namespace {
@@ -63,13 +61,9 @@ AskedAgain ask_again(const pipeline::PlanDocument& document, const std::string& 
   machine::Cluster on = cluster ? *cluster : machine::load_cluster(preset);
   if (!cluster) options.input.max_width = 1;
   std::string bytes = infer::read_model_bytes(options.input.path);
-  if (!options.device.empty()) {
-    options.input.device = machine::load_device(options.device);
-    planners::set_device(*options.input.device, &on);
-  }
   again.software = infer::find_software(options.software, framework);
-  infer::run_in(again.software, false, infer::is_profile(bytes, options.input.path), &options.input, &on);
-  on = machine::with_link_kinds(std::move(on));
+  const bool profile = infer::is_profile(bytes, options.input.path);
+  infer::run_in(again.software, false, profile, options.device, &options.input, &on);
   again.input = read_input(options.input, on, std::move(bytes));
   planners::GivenPlan given;
   given.source = source;
