@@ -248,11 +248,18 @@ void AtomicFile::write_stream() {
       filled += static_cast<std::size_t>(got);
     }
   }
+  const OtherSideWait wait;
   const int descriptor = descriptor_of_output(path_);
   const bool standard = descriptor == STDOUT_FILENO;
   if (standard) internal::flush_standard_output();
-  const int out = descriptor >= 0 ? descriptor : ::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY);
-  if (out < 0) throw_write_error(path_, errno);
+  int out = descriptor;
+  if (out < 0) {
+    // Somebody who stops the program does not want it to wait until the FIFO has a reader.
+    const int now = StopToken::stop_requested() ? O_NONBLOCK : 0;
+    out = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY | now);
+    if (out < 0) throw_write_error(path_, errno);
+    if (now != 0) ::fcntl(out, F_SETFL, 0);
+  }
   const int error = write_all(out, bytes_);
   if (out != descriptor) ::close(out);
   // The reader of standard output may stop early ("| head"): nobody is left to tell, as with print().

@@ -29,13 +29,13 @@ namespace automap {
 namespace {
 
 std::atomic<bool> json_errors{false};
-std::atomic<int> stop_tokens{0};
+std::atomic<int> stop_tokens{0}, other_side_waits{0};
 std::atomic<bool> stop_flag{false};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free,
               "the signal handler needs lock-free flags");
 
 extern "C" void on_stop_signal(int signal_number) {
-  if (stop_tokens.load() > 0 && !stop_flag.exchange(true)) return;
+  if (stop_tokens.load() > 0 && !stop_flag.exchange(true) && other_side_waits.load() == 0) return;
   if (internal::signal_must_wait(signal_number)) return;
   internal::unlink_temporary_files();
   _exit(128 + signal_number);
@@ -154,6 +154,13 @@ StopToken::~StopToken() {
 }
 bool StopToken::stop_requested() noexcept {
   return stop_flag.load(std::memory_order_relaxed);
+}
+
+OtherSideWait::OtherSideWait() {
+  ++other_side_waits;
+}
+OtherSideWait::~OtherSideWait() {
+  --other_side_waits;
 }
 
 void print(std::string_view text) {

@@ -51,6 +51,16 @@ class StopToken {
   static bool stop_requested() noexcept;
 };
 
+// Alive where the process waits for who is at the other end of a pipe: nobody asks StopToken meanwhile, so that the
+// first signal ends the process then, too.
+class OtherSideWait {
+ public:
+  OtherSideWait();
+  ~OtherSideWait();
+  OtherSideWait(const OtherSideWait&) = delete;
+  OtherSideWait& operator=(const OtherSideWait&) = delete;
+};
+
 // "AutoMap 0.1.0 (git 1a2b3c4, g++ 12.2.0, Release)"
 std::string version_line();
 std::string version();       // "0.1.0"

@@ -8,7 +8,9 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <optional>
 
+#include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/inputs.h"
 #include "common/base/regular_file.h"
@@ -46,6 +48,8 @@ std::string read_whole(const std::string& path, std::uint64_t limit_bytes, bool 
   const std::string source = input_name(path);
   // A FIFO in place of a file of the program's own would be waited for without end.
   if (!is_input) require_regular_file(path);
+  std::optional<OtherSideWait> wait;
+  if (is_input && !regular_file_id(path)) wait.emplace();
   FileDescriptor file(path == "-" ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) {
     const int error = errno;

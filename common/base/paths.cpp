@@ -127,6 +127,7 @@ void throw_write_error(const std::string& path, int error) {
     hint = "the file size limit of this shell (ulimit -f) is too low: raise it; nothing half written is left";
   }
   if (error == EACCES || error == EPERM || error == EROFS) hint = "choose an output path that you may write to";
+  if (error == ENXIO) hint = "nobody reads from it";
   if (error == ENOENT) hint = "create the folder first";
   if (error == ENOTDIR) hint = "a file is where a folder should be; choose another output path";
   if (error == ELOOP) hint = "it is a link that leads back to itself: remove it, or choose another output path";

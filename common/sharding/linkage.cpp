@@ -637,7 +637,7 @@ Linkage Linkage::build(const graph::FlowGraph& flow, const LinkageOptions& optio
 }
 
 Obstacle Linkage::meeting(GroupId a, GroupId b) const {
-  for (NodeId node = 0; node < flow_->size(); ++node) {
+  const auto at = [&](NodeId node) -> Obstacle {
     TensorDim at_a, at_b;
     const Span<const GroupId> groups = groups_of(node);
     for (std::size_t i = 0; i < groups.size(); ++i) {
@@ -656,6 +656,18 @@ Obstacle Linkage::meeting(GroupId a, GroupId b) const {
           return {Obstacle::Kind::kTwoFactors, node, one.members[0], other.members[0], Block::kOpaque, 0};
       }
     }
+    return {};
+  };
+  // They meet only where both are, so that the places of the smaller one are enough: its tensors and its instructions,
+  // together in node order.
+  const auto places = [&](GroupId group) { return members(group).size() + factors_of_group(group).size(); };
+  const GroupId smaller = places(b) < places(a) ? b : a;
+  const Span<const TensorDim> tensors = members(smaller);
+  const Span<const std::int32_t> ops = factors_of_group(smaller);
+  for (std::size_t t = 0, o = 0; t < tensors.size() || o < ops.size();) {
+    const bool tensor = o == ops.size() || (t < tensors.size() && tensors[t].node <= factor(ops[o]).op);
+    const Obstacle found = at(tensor ? tensors[t++].node : factor(ops[o++]).op);
+    if (found.a.node != kNone) return found;
   }
   return {};
 }

@@ -176,7 +176,7 @@ class Linkage {
   // Groups that exclude it, ascending; only between decidable groups.
   Span<const GroupId> neighbours(GroupId group) const { return slice(neighbours_, first_neighbour_, group); }
   // Where two neighbours meet: the first instruction or tensor in node order (kTwoDims before kTwoFactors at the same
-  // node; `a` is of group a). a.node is kNone when they do not. Slow: for explanations.
+  // node; `a` is of group a). a.node is kNone when they do not. Takes time linear in the smaller group.
   Obstacle meeting(GroupId a, GroupId b) const;
 
   // The factors of one instruction, and all factors of a group in node order. A factor all of whose members are free is

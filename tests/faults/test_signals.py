@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 import unittest
+from pathlib import Path
 
 from programs import BIN, FIXTURES, TIMEOUT_S, ProgramTest, environment, profile_csv, run
 
@@ -97,6 +98,41 @@ class WhileWriting(Faults):
                 self.assertIn(process.returncode, {signal.SIGHUP: (75, 129), signal.SIGXCPU: (152,),
                                                    signal.SIGQUIT: (-signal.SIGQUIT,)}[number])
                 self.assertEqual(self.temporaries(), [])
+
+
+class WhoIsAtTheOtherEnd(Faults):
+    """A FIFO that nobody reads, or writes, is waited for no longer than until the first signal."""
+
+    def setUp(self):
+        super().setUp()
+        os.mkfifo(self.folder / "pipe")
+        self.infer = ["automap-infer", "--cluster", "config-a", "-q", "--effort", "quick"]
+
+    def used_s(self, process):
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        return int(fields[11]) + int(fields[12])
+
+    def test_of_an_output_and_of_an_input(self):
+        profile = self.put("profile.csv", profile_csv())
+        for command in ([*self.infer, profile, "-o", self.folder / "pipe"], [*self.infer, self.folder / "pipe"]):
+            with self.subTest(command):
+                process = self.start(*command)
+                # It waits when it computes no more.
+                used = -1
+                while process.poll() is None and used != (used := self.used_s(process)):
+                    time.sleep(0.5)
+                process.send_signal(signal.SIGTERM)
+                errors = self.end(process)[1]
+                # A machine that let it compute nothing for so long has sent the signal while it planned.
+                if process.returncode != 143:
+                    self.assertEqual(process.returncode, 3)
+                    self.assertIn(b"nobody reads from it", errors)
+
+    def test_of_a_file_that_a_search_keeps(self):
+        profile = self.put("profile.csv", profile_csv())
+        process = self.start(*self.infer, profile, "--planner", "online", "--time-limit", "1s", "--search-state", self.folder / "pipe")
+        self.assertIn(b"a FIFO", self.end(process)[1])
+        self.assertEqual(process.returncode, 3)
 
 
 class AtAnyMoment(Faults):

@@ -6,6 +6,7 @@
 #include "common/base/byte_stream.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/regular_file.h"
 
 namespace automap::planners {
 namespace {
@@ -74,6 +75,8 @@ void save_online_state(const std::string& path, const OnlineState& state) {
 }
 
 OnlineState load_online_state(const std::string& path, const std::optional<Asked>& asked) {
+  // The library that this stands in sees no signal: it must not wait for who is at the other end of a FIFO.
+  require_regular_file(path);
   const std::string bytes = read_file(path);
   std::uint32_t crc = 0;
   if (bytes.compare(0, kMagic.size(), kMagic) != 0 || bytes.size() < kMagic.size() + sizeof kVersion + sizeof crc) {
