@@ -637,7 +637,7 @@ class Profiler {
 }  // namespace
 
 std::vector<std::int64_t> default_samples(std::int64_t batch) {
-  constexpr std::int64_t kTimes = 4, kLeastReach = 8;
+  constexpr std::int64_t kTimes = 4, kLeastReach = 32;
   const std::int64_t reach = std::max(kTimes * batch, kLeastReach);
   std::vector<std::int64_t> samples;
   for (std::int64_t b = 1; b <= reach && samples.size() < 40; b *= 2) samples.push_back(b);

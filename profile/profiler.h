@@ -123,7 +123,7 @@ struct ProfilerOptions {
   std::vector<WidthParts> widths;             // of replicas of several devices; for Profile::widths
 };
 
-// Powers of two from 1 to four times the module's batch, or to 8, and the batch itself; ascending.
+// Powers of two from 1 to four times the module's batch, or to 32, and the batch itself; ascending.
 std::vector<std::int64_t> default_samples(std::int64_t batch);
 
 // Throws Error(kData) when the module has nothing to plan (fewer than two forward instructions), when a requested

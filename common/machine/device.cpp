@@ -12,6 +12,7 @@
 #include "common/base/json.h"
 #include "common/base/json_reader.h"
 #include "common/base/json_text.h"
+#include "common/base/number_range.h"
 #include "common/base/text_table.h"
 #include "common/machine/device_table.h"
 
@@ -293,10 +294,8 @@ DeviceModel parse_device(std::string_view json_text, const std::string& source) 
       "cores",  "matmul", "sources",     "assumptions"};
   for (const Scalar& scalar : kScalars) keys.emplace_back(scalar.name);
   root.only_keys(keys);
-  constexpr double kHuge = 1e12;
-  const auto below_huge = [&](const JsonValue& value, const std::string& unit) {
-    if (value.positive(unit) > kHuge) value.wrong("a number of " + unit + " of at most 1e12");
-    return value.json().get<double>();
+  const auto figure = [&](const JsonValue& value, const std::string& unit) {
+    return value.number(kSmallestFigure, kLargestFigure, "a number of " + unit + " " + kFigureRange);
   };
   DeviceModel device;
   device.name = root.at("name").text();
@@ -304,11 +303,12 @@ DeviceModel parse_device(std::string_view json_text, const std::string& source) 
   const JsonValue peaks = root.at("peak_tflops");
   peaks.only_keys({std::begin(kTypes), std::end(kTypes)});
   peaks.at("f32");
-  for (const auto& [type, peak] : peaks.members()) device.peak_tflops[type] = below_huge(peak, "TFLOP/s");
-  device.memory_gbytes_per_s = below_huge(root.at("memory_gbytes_per_s"), "GB/s");
-  device.memory_gib = below_huge(root.at("memory_gib"), "GiB");
-  if (root.has("link_gbytes_per_s")) {
-    device.link_gbytes_per_s = root.at("link_gbytes_per_s").number(0, kHuge, "a number of GB/s from 0 to 1e12");
+  for (const auto& [type, peak] : peaks.members()) device.peak_tflops[type] = figure(peak, "TFLOP/s");
+  device.memory_gbytes_per_s = figure(root.at("memory_gbytes_per_s"), "GB/s");
+  device.memory_gib = figure(root.at("memory_gib"), "GiB");
+  if (const char* key = "link_gbytes_per_s"; root.has(key)) {
+    const JsonValue link = root.at(key);
+    device.link_gbytes_per_s = link.json() == Json(0) ? 0 : figure(link, "GB/s, or 0,");
   }
   if (root.has("cores")) device.cores = static_cast<int>(root.at("cores").integer(1, 1000000));
   read_constants(root, &device);
