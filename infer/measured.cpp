@@ -64,7 +64,7 @@ MeasuredStep measured_step(const planners::Layout& layout, const planners::Score
   step.usual_factor_least = 1 / (1 + errors.compute_less);
   step.usual_factor_most = 1 + errors.compute_more;
   step.error_class = class_of(layout, question, software);
-  const planners::Correction found = find_correction(layout, question, step.estimated_ms, measured_ms);
+  const planners::Correction found = find_correction(layout, scored, question, measured_ms);
   step.compute_factor = found.compute;
   step.network_factor = found.network;
   return step;
@@ -96,7 +96,7 @@ std::string measured_text(const MeasuredStep& step) {
   // What is cut off where there is no room stands last.
   return format_ms(step.measured_ms) + " measured, " + format_ms(step.estimated_ms) +
          " estimated: " + times_text(step.factor()) + " as long, " + (step.usual() ? "usual" : "unusual") + " (" +
-         format_number(step.usual_factor_least, 2) + " to " + format_number(step.usual_factor_most, 2) + "). " +
+         format_number(step.usual_factor_least) + " to " + format_number(step.usual_factor_most) + "). " +
          (what.empty() ? "Nothing is corrected" : "Corrected here: " + what) + ". Measured of " + step.layout + " (" +
          step.error_class + "); the range above is that of other layouts";
 }

@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "plan/planners/scaled_estimates.h"
 
@@ -11,8 +12,8 @@ namespace automap::planners {
 namespace {
 
 constexpr double kSame = 1e-9;     // a share of the step: what is nearer is the measurement itself
-constexpr double kReached = 1e-7;  // as near as a step that does not rise smoothly may stay
-constexpr int kMostSteps = 100;
+constexpr double kReached = 1e-7;  // as near as the last digits of a simulation may stay
+constexpr int kMostSecants = 100;
 
 double away(double ms, double target_ms) {
   return ms / target_ms - 1;
@@ -25,7 +26,7 @@ std::optional<double> where_reached(const std::function<double(double)>& step_ms
   double a = from, b = to, at_a = away(from_ms, target_ms), at_b = away(step_ms(to), target_ms);
   if (at_a * at_b > 0) return std::nullopt;
   double best = a, nearest = std::abs(at_a);
-  for (int i = 0; i < kMostSteps && nearest > kSame && a != b; ++i) {
+  for (int i = 0; i < kMostSecants && nearest > kSame && a != b; ++i) {
     const double x = at_a == at_b ? (a + b) / 2 : (a * at_b - b * at_a) / (at_b - at_a);
     const double at_x = away(step_ms(x), target_ms);
     if (std::abs(at_x) < nearest) {
@@ -67,13 +68,17 @@ Layout as_scored(Layout layout, const ScoredPlan& scored) {
   return layout;
 }
 
-Correction find_correction(const Layout& layout, const Question& question, double estimated_ms, double measured_ms) {
+Correction find_correction(const Layout& layout, const ScoredPlan& scored, const Question& question,
+                           double measured_ms) {
+  const double estimated_ms = scored.simulated_step_ms;
+  const bool adaptive = scored.plan.schedule == pipeline::Schedule::kAdaptive;
+  const std::vector<int> warmup = adaptive ? scored.plan.warmup : std::vector<int>();
   const double factor = measured_ms / estimated_ms;
   if (std::abs(factor - 1) <= kSame) return {};
   const auto step_ms = [&](double compute) {
     Question changed = question;
     correct({compute, 1}, &changed);
-    return score_layout(layout, changed).simulated_step_ms;
+    return score_layout(layout, changed, warmup).simulated_step_ms;
   };
   const double farthest = factor > 1 ? kFarthestCompute : 1 / kFarthestCompute;
   const std::optional<double> compute = where_reached(step_ms, 1, estimated_ms, farthest, measured_ms);

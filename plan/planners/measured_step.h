@@ -28,7 +28,9 @@ pipeline::Profile corrected(pipeline::Profile profile, const Correction& correct
 Layout as_scored(Layout layout, const ScoredPlan& scored);
 
 // Corrects compute alone where that reaches the measurement within kFarthestCompute, else compute and network by one
-// factor. `layout` says its micro-batch (as_scored); `estimated_ms` is its simulated step without a correction.
-Correction find_correction(const Layout& layout, const Question& question, double estimated_ms, double measured_ms);
+// factor. `layout` as_scored(), and as it was `scored` without a correction. Its K stay: chosen again they jump between
+// plans that take nearly as long, and the step with them.
+Correction find_correction(const Layout& layout, const ScoredPlan& scored, const Question& question,
+                           double measured_ms);
 
 }  // namespace automap::planners
