@@ -328,6 +328,10 @@ void add_provenance(PlanDocument& document, const OptionTable& table, const Plan
     std::replace(key.begin(), key.end(), '-', '_');
     provenance[key] = table.value_of(option);
   }
+  if (document.measured_step && table.source_of("measured-step") != "default") {
+    provenance["option_measured_step"] = table.value_of("measured-step");
+    provenance["option_layout"] = table.value_of("layout");
+  }
   if (table.source_of("software") != "default") provenance["option_software"] = table.value_of("software");
 }
 

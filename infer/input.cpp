@@ -81,6 +81,12 @@ bool is_profile(const std::string& bytes, const std::string& source) {
   return io::detect_profile(is_gzip(bytes) ? gunzip_if_gzip(bytes, source) : bytes).has_value();
 }
 
+void drop_wider(int width, pipeline::Profile* profile) {
+  std::vector<int> kept = pipeline::known_widths(*profile);
+  kept.erase(std::remove_if(kept.begin(), kept.end(), [&](int one) { return one > width; }), kept.end());
+  keep_widths(kept, profile);
+}
+
 bool can_be_read_again(const InputOptions& options) {
   std::error_code failed;
   const std::filesystem::file_status status = std::filesystem::status(options.path, failed);

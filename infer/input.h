@@ -63,6 +63,8 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
 bool can_be_read_again(const InputOptions& options);
 // The bytes of a model's file, or of the published model of that name.
 std::string read_model_bytes(const std::string& path);
+// Leaves out replicas of more than so many devices.
+void drop_wider(int width, pipeline::Profile* profile);
 // Whether the bytes of a model's file, as they are or gzipped, are those of a profile.
 bool is_profile(const std::string& bytes, const std::string& source);
 // The same of bytes that were read: of the file as given.

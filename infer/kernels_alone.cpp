@@ -40,6 +40,7 @@ std::optional<pipeline::PlanDocument::Relaxed> kernels_alone(const KernelsAlone&
     question.request.time_limit_s = left_s;
     question.request.cancelled = StopToken::stop_requested;
     question.framework = &asked.framework;
+    planners::correct(asked.correction, &question);
     const bool all_kinds = explores(asked.options, asked.request);
     const planners::Answer found = planners::answer(question, rivals::kinds_beside(all_kinds));
     if (!found.plan().found()) return std::nullopt;

@@ -8,6 +8,7 @@
 #include "common/pipeline/plan_json.h"
 #include "infer/options.h"
 #include "plan/planners/frameworks.h"
+#include "plan/planners/measured_step.h"
 #include "plan/planners/planning.h"
 
 namespace automap::infer {
@@ -18,6 +19,7 @@ struct KernelsAlone {
   const planners::Framework& framework;
   const machine::Cluster& cluster;
   double spent_ms;  // of the request's time limit
+  planners::Correction correction;
 };
 
 // A plan for the devices with kernels alone, found with little effort, where its step is that much shorter that it is

@@ -27,6 +27,7 @@
 #include "infer/explain.h"
 #include "infer/input.h"
 #include "infer/kernels_alone.h"
+#include "infer/measured.h"
 #include "infer/nearest_plan.h"
 #include "infer/no_plan.h"
 #include "infer/options.h"
@@ -43,6 +44,7 @@
 #include "plan/emit/to_type.h"
 #include "plan/planners/answer.h"
 #include "plan/planners/believable.h"
+#include "plan/planners/measured_step.h"
 #include "plan/planners/planner_table.h"
 #include "plan/planners/score.h"
 #include "plan/planners/sensitivity.h"
@@ -69,12 +71,16 @@ struct Call {
   std::vector<std::string> departures;  // from what `given` was made with
   planners::StageOverrides overrides;
   std::optional<Layout> layout;
+  int widest_plan = 0;  // --max-width, where a measured layout is wider
   OutputSet outputs;
   AtomicFile* plan_file = nullptr;  // of the outputs
   std::optional<PictureFiles> pictures;
   machine::Cluster given_cluster, cluster;  // as its file has it; with what is known of software and links
   PlanInput input;
   planners::Question question;
+  // By which the question's times are corrected; the input's and the cluster's stay as estimated.
+  std::optional<pipeline::MeasuredStep> measured;
+  planners::Correction correction() const { return measured ? correction_of(*measured) : planners::Correction(); }
   bool sequence_parallel() const { return table.value_of("sequence-parallel") != "off"; }
   // The report on a terminal names no hashes.
   bool documented() const { return options.json || !options.output.empty(); }
@@ -115,7 +121,11 @@ void read_plan_or_layout(Call& call) {
   std::vector<int>& widths = options.input.given_widths;
   if (call.given) widths = call.given->widths;
   if (call.layout) widths = {call.layout->tp};
-  if (!widths.empty()) options.input.max_width = *std::max_element(widths.begin(), widths.end());
+  if (widths.empty()) return;
+  const int widest = *std::max_element(widths.begin(), widths.end());
+  // Plans beside the layout may be of any width asked for.
+  call.widest_plan = options.input.max_width;
+  options.input.max_width = options.measured() ? std::max(options.input.max_width, widest) : widest;
 }
 
 // How many micro-batches the step has of which pictures are asked for, as far as the question says.
@@ -125,7 +135,7 @@ void check_events(const Call& call) {
   const auto number = [](const std::string& text) { return std::strtod(text.c_str(), nullptr); };  // "auto": 0
   double micro_batches = number(options.micro_batches), stages = std::max(1.0, number(options.stages));
   double samples = number(options.micro_batch);
-  if (call.layout) {
+  if (call.layout && !options.measured()) {
     stages = call.layout->pp * call.layout->chunks;
     samples = static_cast<double>(call.layout->micro_batch_size * std::max(0, call.layout->dp));
   }
@@ -202,6 +212,8 @@ void ask(Call& call) {
   call.question = make_question(call.options, call.input.profile, call.cluster);
   call.question.request = call.request;
   call.question.framework = call.framework;
+  if (call.given) call.measured = call.given->measured_step;
+  correct(call.correction(), &call.question);
 }
 
 // Sentences within so many columns; what is indented is to be copied, and a line each.
@@ -239,6 +251,10 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
   const Software* const software = call.runs_in.software;
   if (software != nullptr && (call.runs_in.timed || options.input.device || !has_times(*software))) {
     document.estimates.insert(document.estimates.begin(), software_text(*software, options.input.device, call.table));
+  }
+  if (call.measured) {
+    document.measured_step = call.measured;
+    document.estimates.insert(document.estimates.begin(), correction_text(*call.measured));
   }
   if (call.documented()) note_provenance(call, document);
   ReportOptions report;
@@ -355,22 +371,51 @@ int run_sweep(const Call& call) {
   return StopToken::stop_requested() ? kExitStoppedEarly : 0;
 }
 
+// The given plan or layout, which the framework can run.
+planners::ScoredPlan score_asked(Call& call) {
+  planners::ScoredPlan scored = call.layout ? score_layout(*call.layout, call.question)
+                                            : score_given(std::move(*call.given), call.question, call.overrides);
+  const std::string lacks = inexpressible(*call.framework, scored.placed, call.question.profile());
+  if (lacks.empty()) return scored;
+  throw Error(ErrorKind::kUsage,
+              std::string(call.layout ? "--layout: " : call.options.plan + ": ") + call.framework->name +
+                  " cannot run " + lacks,
+              "drop --for; " + std::string(call.framework->name) + " has " + framework_text(*call.framework));
+}
+
 // What the given plan or layout takes; the program's exit code.
 int run_score(Call& call) {
-  const planners::ScoredPlan scored = call.layout ? score_layout(*call.layout, call.question)
-                                                  : score_given(std::move(*call.given), call.question, call.overrides);
-  const std::string lacks = inexpressible(*call.framework, scored.placed, call.question.profile());
-  if (!lacks.empty()) {
-    throw Error(ErrorKind::kUsage,
-                std::string(call.layout ? "--layout: " : call.options.plan + ": ") + call.framework->name +
-                    " cannot run " + lacks,
-                "drop --for; " + std::string(call.framework->name) + " has " + framework_text(*call.framework));
-  }
+  const planners::ScoredPlan scored = score_asked(call);
   PlanDocument document = document_of(call.question, scored, call.input, call.options.input.device);
   document.warnings.insert(document.warnings.end(), call.departures.begin(), call.departures.end());
   tell_framework(call, scored.placed, document);
   print_document(call, std::move(document), scored.placed);
   return scored.infeasible.empty() ? 0 : exit_code(ErrorKind::kInfeasible);
+}
+
+// The layout that was measured is scored, and the question's times are corrected by it.
+void take_measurement(Call& call) {
+  const planners::ScoredPlan scored = score_asked(call);
+  InferOptions& options = call.options;
+  const double batch = scored.placed.problem().micro_batch_samples() * scored.placed.problem().micro_batches();
+  // The plan is for the batch that was measured.
+  const bool sized = options.batch != "auto" || (options.micro_batch != "auto" && options.micro_batches != "auto");
+  if (!sized) {
+    call.table.set_unless_given("batch", std::to_string(std::llround(batch)), "--layout");
+    call.question.step = make_step(options);
+  }
+  const Software* const software = call.runs_in.timed ? call.runs_in.software : nullptr;
+  call.measured = measured_step(as_scored(*call.layout, scored), scored, call.question, options.measured_step_s * 1e3,
+                                software == nullptr ? "a compiled step" : software->name);
+  std::vector<std::string> notes = measured_warnings(*call.measured, scored);
+  call.departures.insert(call.departures.end(), notes.begin(), notes.end());
+  options.input.max_width = call.widest_plan;
+  options.input.given_widths.clear();
+  pipeline::Profile profile = call.question.profile();
+  drop_wider(call.widest_plan, &profile);
+  call.question.set_profile(std::move(profile));
+  drop_wider(call.widest_plan, &call.input.profile);
+  correct(call.correction(), &call.question);
 }
 
 // What lies between split products is quicker split along the sequence, but copies gathered of it may be kept: where
@@ -383,7 +428,7 @@ planners::OtherProfile whole_between_products(const Call& call, PlanInput* other
     InputOptions off = call.options.input;
     off.sequence_parallel = "off";
     *other = read_input(off, call.cluster);
-    return other->profile;
+    return planners::corrected(other->profile, call.correction());
   };
 }
 
@@ -443,6 +488,7 @@ int run_search(Call& call) {
   if (!answer.one_width.found()) fail_without_plan(call.question, answer.notes, call.options.limit != "all");
   PlanDocument document =
       document_of(call.question, answer, call.input, call.options.input.device, narrowing_options(call.table));
+  document.warnings.insert(document.warnings.end(), call.departures.begin(), call.departures.end());
   // Who asked to stop waits neither for the cases of --sensitivity nor for every planner in turn.
   if (call.options.sensitivity && !StopToken::stop_requested()) {
     add_sensitivity(call.question, answer.plan(), document);
@@ -453,7 +499,8 @@ int run_search(Call& call) {
   tell_framework(call, answer.plan().placed, document);
   if (!StopToken::stop_requested()) tell_nearest(call, document);
   if (!StopToken::stop_requested() && call.input.written_attention && !document.cut_by_time) {
-    const KernelsAlone asked{call.options, call.request, *call.framework, call.cluster, document.planning_ms};
+    const KernelsAlone asked{call.options, call.request,         *call.framework,
+                             call.cluster, document.planning_ms, call.correction()};
     if (auto alone = kernels_alone(asked, document.simulated_step_ms)) {
       document.relaxed.insert(document.relaxed.begin(), std::move(*alone));
     }
@@ -589,8 +636,8 @@ int infer_main(int argc, char** argv) {
   take_options(call);
   if (!options.vary.empty() || !options.compare_clusters.empty()) return run_varied(call, argc, argv);
   const std::vector<std::string> explained = check_explained(options.explain);
-  const bool searches = options.plan.empty() && options.layout.empty();
-  if (std::find(explained.begin(), explained.end(), "sensitivity") != explained.end() && searches) {
+  const bool asks = std::find(explained.begin(), explained.end(), "sensitivity") != explained.end();
+  if (asks && options.searches()) {
     options.sensitivity = true;
   }
   // Before the input is read, so that a wrong plan is refused at once.
@@ -605,7 +652,9 @@ int infer_main(int argc, char** argv) {
   read_model(call);
   ask(call);
   if (options.sweep) return run_sweep(call);
-  return call.given || call.layout ? run_score(call) : run_search(call);
+  if (!options.searches()) return run_score(call);
+  if (call.layout) take_measurement(call);
+  return run_search(call);
 }
 
 }  // namespace

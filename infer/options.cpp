@@ -242,6 +242,12 @@ void declare_given(OptionTable& table, InferOptions& o) {
       .no_file()
       .metavar("LAYOUT");
   table.add_flag(&o.sweep, "sweep", "list every uniform layout, the best first");
+  table.group("Planning by a measurement");
+  table
+      .add_seconds(&o.measured_step_s, "measured-step",
+                   "what a step of the --layout took on your machines: says by what factor the estimate is off, and "
+                   "plans with times corrected by it")
+      .range(1e-6, 1e6);
   table.group("Several questions in a row");
   table
       .add(&o.vary, "vary",
@@ -419,7 +425,8 @@ void check_mode(const OptionTable& table, const InferOptions& o) {
   }
   const int given = (o.plan.empty() ? 0 : 1) + (o.layout.empty() ? 0 : 1) + (o.sweep ? 1 : 0);
   if (given > 1) throw Error(ErrorKind::kUsage, "--plan, --layout and --sweep exclude one another");
-  if (given == 0) return;
+  check_measured(o);
+  if (o.searches()) return;
   const std::string mode = !o.plan.empty() ? "--plan" : !o.layout.empty() ? "--layout" : "--sweep";
   if (o.sweep && !o.explain.empty()) {
     throw Error(ErrorKind::kUsage, "--sweep lists layouts: --explain is of one answer",
@@ -460,6 +467,24 @@ void check_mode(const OptionTable& table, const InferOptions& o) {
   }
 }
 
+void check_measured(const InferOptions& o) {
+  if (!o.measured()) return;
+  if (!o.plan.empty() || o.sweep) {
+    throw Error(ErrorKind::kUsage,
+                std::string("--measured-step corrects the times of a search: ") + (o.sweep ? "--sweep" : "--plan") +
+                    " has none",
+                o.sweep ? "drop one of them, and name what was measured by --layout"
+                        : "drop --measured-step: a plan that was made with one says so itself");
+  }
+  if (o.layout.empty()) {
+    throw Error(ErrorKind::kUsage, "--measured-step without --layout: nobody says what was measured",
+                "name what took so long, as in --layout dp=4,tp=8,micro-batch-size=2");
+  }
+  if (o.replicas == "fractional") {
+    throw Error(ErrorKind::kUsage, "--layout has whole replicas, not --replicas fractional", "drop --replicas");
+  }
+}
+
 // Its plans have a backward in two passes; those of kSearched may.
 bool is_zero_bubble(Schedule schedule) {
   const std::optional<pipeline::ScheduleShape> shape = pipeline::shape_of(schedule);
@@ -468,7 +493,7 @@ bool is_zero_bubble(Schedule schedule) {
 
 void ask_for_beside(const OptionTable& table, InferOptions* options) {
   const std::optional<Schedule> schedule = pipeline::parse_schedule(options->schedule);
-  if (schedule && !is_alternating(*schedule) && options->plan.empty() && options->layout.empty()) {
+  if (schedule && !is_alternating(*schedule) && (options->searches() || options->sweep)) {
     const auto refuse = [&](const std::string& by, const std::string& hint) {
       throw Error(ErrorKind::kUsage,
                   "--schedule " + options->schedule + " is looked for behind the search, which " + by, hint);
@@ -751,11 +776,11 @@ std::string asked_text(const OptionTable& table) {
   constexpr int kLongestValue = 80;
   std::vector<std::string> asked;
   for (const char* option :
-       {"cluster",       "device",     "batch",      "micro-batch", "micro-batches",     "replicas",
-        "gradient-sync", "zero",       "recompute",  "memory",      "memory-reserve",    "state-factor",
-        "attention",     "stages",     "max-stages", "max-width",   "sequence-parallel", "limit",
-        "for",           "schedule",   "plan",       "layout",      "planner",           "objective",
-        "effort",        "time-limit", "software"}) {
+       {"cluster",       "device",   "batch",      "micro-batch", "micro-batches",     "replicas",
+        "gradient-sync", "zero",     "recompute",  "memory",      "memory-reserve",    "state-factor",
+        "attention",     "stages",   "max-stages", "max-width",   "sequence-parallel", "limit",
+        "for",           "schedule", "plan",       "layout",      "measured-step",     "planner",
+        "objective",     "effort",   "time-limit", "software"}) {
     // Not what a plan file or a layout says of itself.
     const std::string& source = table.source_of(option);
     if (source == "default" || source == "memory" || source == "--layout" || source == "--for" ||

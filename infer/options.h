@@ -1,6 +1,7 @@
 // The options of automap-infer, and what they ask for.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -22,7 +23,8 @@ namespace automap::infer {
 struct InferOptions {
   InputOptions input;
   std::string cluster, device, output, policy, plan, layout;
-  std::string timeline, trace, report;  // files of pictures (infer/pictures.h)
+  double measured_step_s = std::numeric_limits<double>::infinity();  // of the layout; infinite: none
+  std::string timeline, trace, report;                               // files of pictures (infer/pictures.h)
   bool sweep = false, details = false;
   std::vector<std::string> explain;          // words of infer/explain.h, commas between
   std::string compare_clusters, csv, chart;  // names, commas between; files
@@ -48,6 +50,10 @@ struct InferOptions {
   std::string from = "shipped", radius = "none", search_state;
   std::uint64_t seed = 1, plays = 0;
   double time_limit_s = std::numeric_limits<double>::infinity();
+
+  bool measured() const { return std::isfinite(measured_step_s); }
+  // A plan is looked for, not one that is given scored: of a layout that was measured, too.
+  bool searches() const { return plan.empty() && (layout.empty() || measured()) && !sweep; }
 };
 
 // Declares them; they are filled in when the table parses.
@@ -56,6 +62,8 @@ void declare_options(OptionTable& table, InferOptions& options);
 // What was asked for. Throw Error(kUsage) naming the option and what was expected.
 // First: refuses options that --plan, --layout or --sweep have no use for, so that none is ignored.
 void check_mode(const OptionTable& table, const InferOptions& options);
+// --measured-step is the step of a --layout, and corrects the times of one search. Throws Error(kUsage).
+void check_measured(const InferOptions& options);
 // --chunks, --zero-bubble and --mixed-widths ask for plans beside that of one width. Throws Error(kUsage) where other
 // options leave those out.
 void ask_for_beside(const OptionTable& table, InferOptions* options);

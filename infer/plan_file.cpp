@@ -64,6 +64,7 @@ GivenPlan of_document(const pipeline::PlanDocument& document) {
   given.widths = document.stage_widths();
   given.num_instructions = document.num_instructions;
   given.model = document.model;
+  given.measured_step = document.measured_step;
   if (document.version == 1) given.settings.insert(std::begin(kVersion1), std::end(kVersion1));
   take_provenance(document.provenance, given);
   // "equal" is how a plan was looked for; what it takes is the same.

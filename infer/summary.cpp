@@ -10,6 +10,7 @@
 #include "common/base/text_table.h"
 #include "infer/document.h"
 #include "infer/explain.h"
+#include "infer/measured.h"
 #include "plan/planners/kinds.h"
 #include "plan/planners/leaner.h"
 
@@ -25,7 +26,7 @@ constexpr int kLongestLayer = 40;
 constexpr double kNotWeighed = 2;
 // What makes a step this much shorter is part of the answer.
 constexpr double kMuch = 0.95;
-constexpr const char *kPlan = "Plan", *kTakes = "Takes", *kProven = "Proven", *kInstead = "Instead";
+constexpr const char *kPlan = "Plan", *kTakes = "Takes", *kTimed = "Timed", *kProven = "Proven", *kInstead = "Instead";
 
 // A paragraph behind its label. What is not `needed` goes first, the last of those before the others. `rows`: a line
 // each, instead of the text as long as there is room.
@@ -327,6 +328,7 @@ std::vector<Entry> entries_of(const PlanDocument& document, const ReportOptions&
   add(kTakes, figures_text(document, options), true, 3);
   // Software is twice the time, now and then.
   add("Assumes", assumptions_text(options), !options.software.empty(), 1);
+  add(kTimed, document.measured_step ? measured_text(*document.measured_step) : "", true, 4);
   add("Batch", batch_text(document, options), true, 2);
   if (const Entry stages = stages_entry(document); !stages.text.empty()) entries.push_back(stages);
   // Who trains in another framework does not run the module.
@@ -377,7 +379,9 @@ std::string summary_text(const PlanDocument& document, const ReportOptions& opti
     }
     return all;
   };
-  const auto is_answer = [](const Entry& e) { return e.label == kPlan || e.label == kTakes || e.label == kProven; };
+  const auto is_answer = [](const Entry& e) {
+    return e.label == kPlan || e.label == kTakes || e.label == kTimed || e.label == kProven;
+  };
   std::vector<std::string> all = lines();
   while (all.size() > most_lines) {
     const auto least = std::find_if(entries.rbegin(), entries.rend(), [](const Entry& e) { return !e.needed; });

@@ -100,7 +100,8 @@ Varied check_varied(const OptionTable& table, const InferOptions& o) {
                 "one call for each of them");
   }
   const std::string mode = o.vary.empty() ? "--compare-clusters" : "--vary";
-  const std::pair<const char*, bool> others[] = {{"plan", !o.plan.empty()},
+  const std::pair<const char*, bool> others[] = {{"measured-step", o.measured()},
+                                                 {"plan", !o.plan.empty()},
                                                  {"layout", !o.layout.empty()},
                                                  {"sweep", o.sweep},
                                                  {"details", o.details},

@@ -384,6 +384,57 @@ PlannerTable read_planner_table(const PlanObject& table, int most_stages) {
   return out;
 }
 
+// What was scaled, in a word.
+const char* scaled_word(const MeasuredStep& step) {
+  if (step.network_factor != 1) return "everything";
+  return step.compute_factor != 1 ? "compute" : "nothing";
+}
+
+Json measured_step_json(const MeasuredStep& step) {
+  return {{"layout", step.layout},
+          {"batch", step.batch},
+          {"measured_ms", step.measured_ms},
+          {"estimated_ms", step.estimated_ms},
+          {"factor", step.factor()},
+          {"scaled", scaled_word(step)},
+          {"compute_factor", step.compute_factor},
+          {"network_factor", step.network_factor},
+          {"class", step.error_class},
+          {"usual_factors", {step.usual_factor_least, step.usual_factor_most}},
+          {"usual", step.usual()}};
+}
+
+MeasuredStep read_measured_step(const PlanObject& reader) {
+  MeasuredStep step;
+  const auto positive = [&](const char* key) {
+    const double value = reader.number(key);
+    if (!(value > 0)) reader.wrong(key, reader.at(key), "a number above 0");
+    return value;
+  };
+  constexpr double kLargestFactor = 1000;
+  const auto factor = [&](const char* key) {
+    const double value = reader.number(key);
+    if (!(value >= 1 / kLargestFactor && value <= kLargestFactor)) {
+      reader.wrong(key, reader.at(key), "a factor from 0.001 to 1000");
+    }
+    return value;
+  };
+  step.layout = reader.text("layout");
+  step.batch = positive("batch");
+  step.measured_ms = positive("measured_ms");
+  step.estimated_ms = positive("estimated_ms");
+  step.compute_factor = factor("compute_factor");
+  step.network_factor = factor("network_factor");
+  step.error_class = reader.text("class");
+  const Json& usual = reader.array("usual_factors");
+  if (usual.size() != 2 || !usual[0].is_number() || !usual[1].is_number()) {
+    reader.wrong("usual_factors", usual, "two numbers, the least and the most");
+  }
+  step.usual_factor_least = usual[0].get<double>();
+  step.usual_factor_most = usual[1].get<double>();
+  return step;
+}
+
 Json bounds_json(const PlanDocument& document) {
   const auto known = [](double ms) { return ms > 0 ? Json(ms) : Json(); };
   Json bounds = {{"value", known(document.lower_bound_ms)},     {"simulated", known(document.simulated_bound_ms)},
@@ -629,6 +680,7 @@ std::string to_json_text(const PlanDocument& document) {
   if (document.online) json["online"] = learning_json(*document.online);
   if (document.planner_table) json["planner_table"] = planner_table_json(*document.planner_table);
   if (!document.sensitivity.empty()) json["sensitivity"] = sensitivity_json(document.sensitivity);
+  if (document.measured_step) json["measured_step"] = measured_step_json(*document.measured_step);
   if (document.to_type) {
     json["to_type"] = {{"framework", document.to_type->framework},
                        {"arguments", document.to_type->arguments},
@@ -818,6 +870,9 @@ void read_extras(const PlanObject& reader, PlanDocument& document) {
         read_planner_table(PlanObject(reader.at("planner_table"), reader.where("planner_table")), kMany);
   }
   if (reader.has("sensitivity")) document.sensitivity = read_sensitivity(reader);
+  if (reader.has("measured_step")) {
+    document.measured_step = read_measured_step(PlanObject(reader.at("measured_step"), reader.where("measured_step")));
+  }
   if (reader.has("estimates")) document.estimates = reader.texts("estimates");
   if (reader.has("warnings")) document.warnings = reader.texts("warnings");
 }

@@ -178,6 +178,19 @@ struct PlanBounds {
   std::string method;
 };
 
+// A step that somebody measured of a layout, by which the times that the plan was made from are corrected
+// (plan/planners/measured_step.h).
+struct MeasuredStep {
+  std::string layout;
+  double batch = 0;
+  double measured_ms = 0, estimated_ms = 0;              // estimated: before the correction
+  double compute_factor = 1, network_factor = 1;         // how many times as long both take now
+  std::string error_class;                               // what else such errors are found of: "h100, matmul bf16, ..."
+  double usual_factor_least = 1, usual_factor_most = 1;  // four of five errors of the class
+  double factor() const { return measured_ms / estimated_ms; }
+  bool usual() const { return usual_factor_least <= factor() && factor() <= usual_factor_most; }
+};
+
 // What a framework is told of the plan (plan/emit/to_type.h). It is written, and not read.
 struct PlanToType {
   std::string framework;
@@ -252,6 +265,7 @@ struct PlanDocument {
   std::optional<LayerSplit> layer_split;
   std::optional<PlannerTable> planner_table;  // only when asked for
   std::vector<PlanSensitivity> sensitivity;   // only when asked for
+  std::optional<MeasuredStep> measured_step;  // nothing: times are as estimated
   std::optional<PlanToType> to_type;
   std::vector<std::string>
       estimates;  // how far the numbers under the plan are expected to be off (plan/planners/believable.h)

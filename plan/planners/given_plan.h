@@ -2,12 +2,14 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "common/base/json.h"
 #include "common/pipeline/plan.h"
+#include "common/pipeline/plan_json.h"
 #include "common/pipeline/problem.h"
 
 namespace automap::planners {
@@ -28,6 +30,7 @@ struct GivenPlan {
   // Options of automap-infer that the plan was made with -> value. Files of version 1 were made with what the papers
   // assume.
   std::map<std::string, std::string> settings;
+  std::optional<pipeline::MeasuredStep> measured_step;  // that the times it was made from are corrected by
 };
 
 }  // namespace automap::planners

@@ -813,7 +813,7 @@ void settle_chunks(Layout& layout, const Profile& profile) {
 
 }  // namespace
 
-ScoredPlan score_layout(const Layout& given, const Question& question) {
+ScoredPlan score_layout(const Layout& given, const Question& question, const std::vector<int>& warmup) {
   Layout layout = given;
   const LayoutGround ground = ground_of(layout, question);
   settle_chunks(layout, question.profile());
@@ -822,7 +822,9 @@ ScoredPlan score_layout(const Layout& given, const Question& question) {
     refuse_layout("--layout: interleaved 1F1B without the samples of a micro-batch", "name micro-batch-size");
   }
   const ProblemOptions options = options_of(layout, question);
-  return score_plan(ground.profile, ground.replicas, options, plan_of(layout, question.profile()), ground.source);
+  Plan plan = plan_of(layout, question.profile());
+  if (!warmup.empty()) plan.warmup = warmup;
+  return score_plan(ground.profile, ground.replicas, options, std::move(plan), ground.source);
 }
 
 }  // namespace automap::planners

@@ -91,6 +91,8 @@ ScoredPlan score_given(GivenPlan given, const Question& question, const StageOve
 // layout says; what stands in front of the first layer goes to the first stage, what stands behind to the last. Throws
 // Error(kUsage) when the layout asks for more devices or stages than there are, or does not divide the batch. Where
 // neither it nor the question says how many samples a replica computes at once it is chosen, as `departures` says.
-ScoredPlan score_layout(const Layout& layout, const Question& question);
+// `warmup`: K of each stage, of a layout whose schedule is adaptive and which names its micro-batch-size; empty:
+// chosen.
+ScoredPlan score_layout(const Layout& layout, const Question& question, const std::vector<int>& warmup = {});
 
 }  // namespace automap::planners

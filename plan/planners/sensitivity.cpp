@@ -8,6 +8,7 @@
 
 #include "common/base/text_table.h"
 #include "common/machine/chosen_devices.h"
+#include "plan/planners/scaled_estimates.h"
 #include "plan/planners/score.h"
 #include "plan/planners/step_choice.h"
 
@@ -29,24 +30,6 @@ struct Change {
   std::function<void(Estimates&)> apply;
 };
 
-// All times of the positions (first, last] take `factor` times as long.
-void scale_times(Profile& profile, std::size_t first, std::size_t last, double factor) {
-  const auto scale = [&](std::vector<double>& column) {
-    for (std::size_t i = first; i < std::min(last, column.size()); ++i) column[i] *= factor;
-  };
-  const auto scale_all = [&](pipeline::DeviceTimes& times) {
-    for (std::vector<double>& point : times.forward_ms) scale(point);
-    for (std::vector<double>& point : times.backward_ms) scale(point);
-    scale(times.optimizer_ms);
-  };
-  scale(profile.c_ms);
-  for (pipeline::DeviceTimes& times : profile.times) scale_all(times);
-  // Collectives inside wide replicas are in their times, and count as compute here.
-  for (pipeline::WidthColumns& width : profile.widths) {
-    for (pipeline::DeviceTimes& times : width.times) scale_all(times);
-  }
-}
-
 // The positions that do half of the compute.
 std::size_t half_of_compute(const Profile& profile) {
   const double all = std::accumulate(profile.c_ms.begin(), profile.c_ms.end(), 0.0);
@@ -56,29 +39,9 @@ std::size_t half_of_compute(const Profile& profile) {
   return i;
 }
 
-enum class Links { kInside, kBetween };
-
-// Bandwidths times `factor`.
-void scale_links(Cluster& cluster, Links which, double factor) {
-  for (machine::ServerGroup& servers : cluster.servers) {
-    (which == Links::kInside ? servers.intra_gbytes_per_s : servers.inter_gbytes_per_s) *= factor;
-    for (machine::MeasuredCollective& row : servers.links.rows) {
-      if ((row.servers == 1) == (which == Links::kInside)) row.time = row.time.times(1, 1 / factor);
-    }
-  }
-}
-
-void scale_memory(Profile& profile, double factor) {
-  for (std::vector<double>* column :
-       {&profile.stash_bytes, &profile.workspace_bytes, &profile.layer_entry_bytes, &profile.stage_entry_bytes}) {
-    for (double& bytes : *column) bytes *= factor;
-  }
-  for (pipeline::WidthColumns& width : profile.widths) {
-    for (std::vector<double>* column :
-         {&width.stash_bytes, &width.workspace_bytes, &width.layer_entry_bytes, &width.stage_entry_bytes}) {
-      for (double& bytes : *column) bytes *= factor;
-    }
-  }
+// Collectives inside wide replicas count as compute here: all factors of these rows are of both.
+void scale_compute(Profile& profile, std::size_t first, std::size_t last, double factor) {
+  scale_times(profile, first, last, factor, factor);
 }
 
 constexpr double kShorter = 0.999;  // less is rounding
@@ -93,19 +56,20 @@ std::vector<Change> changes_of(const Profile& profile, const Cluster& cluster, c
     const std::string by = whole_percent(errors.compute_more), down_by = whole_percent(errors.compute_less);
     const double up = 1 + errors.compute_more, down = 1 / (1 + errors.compute_less);
     const std::size_t half = half_of_compute(profile), all = profile.c_ms.size();
-    changes.push_back({"compute " + by + " slower", [=](Estimates& q) { scale_times(q.profile, 0, all, up); }});
-    changes.push_back({"compute " + down_by + " faster", [=](Estimates& q) { scale_times(q.profile, 0, all, down); }});
+    changes.push_back({"compute " + by + " slower", [=](Estimates& q) { scale_compute(q.profile, 0, all, up); }});
     changes.push_back(
-        {"the front half's compute " + by + " slower", [=](Estimates& q) { scale_times(q.profile, 0, half, up); }});
+        {"compute " + down_by + " faster", [=](Estimates& q) { scale_compute(q.profile, 0, all, down); }});
     changes.push_back(
-        {"the back half's compute " + by + " slower", [=](Estimates& q) { scale_times(q.profile, half, all, up); }});
+        {"the front half's compute " + by + " slower", [=](Estimates& q) { scale_compute(q.profile, 0, half, up); }});
+    changes.push_back(
+        {"the back half's compute " + by + " slower", [=](Estimates& q) { scale_compute(q.profile, half, all, up); }});
   }
   const auto links = [&](const std::string& name, Links which, double error) {
     if (error <= 0) return;
     const std::string by = whole_percent(error);
     const double up = 1 + error;
-    changes.push_back({name + " " + by + " slower", [=](Estimates& q) { scale_links(q.cluster, which, 1 / up); }});
-    changes.push_back({name + " " + by + " faster", [=](Estimates& q) { scale_links(q.cluster, which, up); }});
+    changes.push_back({name + " " + by + " slower", [=](Estimates& q) { scale_links(q.cluster, which, up, 1); }});
+    changes.push_back({name + " " + by + " faster", [=](Estimates& q) { scale_links(q.cluster, which, 1 / up, 1); }});
   };
   links("links inside servers", Links::kInside, errors.links_inside);
   if (cluster.num_servers() > 1) links("links between servers", Links::kBetween, errors.links_between);

@@ -8,6 +8,7 @@
 #include "common/base/error.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
+#include "infer/measured.h"
 #include "infer/nearest_plan.h"
 #include "infer/plan_file.h"
 #include "plan/emit/quote.h"
@@ -50,7 +51,12 @@ AskedAgain ask_again(const pipeline::PlanDocument& document, const std::string& 
                    "--cluster",     cluster ? cluster_word : preset,
                    "--batch",       std::to_string(std::llround(document.batch())),
                    "--for",         framework.name};
-  const std::vector<std::string> kept = kept_options(document);
+  std::vector<std::string> kept = kept_options(document);
+  if (const auto& measured = document.measured_step) {
+    constexpr int kDigits = 9;
+    kept.insert(kept.end(), {"--measured-step", format_number(measured->measured_ms, kDigits) + "ms", "--layout",
+                             measured->layout});
+  }
   again.command.insert(again.command.end(), kept.begin(), kept.end());
   infer::InferOptions options;
   OptionTable table{"infer", ""};
@@ -76,6 +82,7 @@ AskedAgain ask_again(const pipeline::PlanDocument& document, const std::string& 
   planners::Question& question = again.question.emplace(make_question(options, again.input.profile, on));
   question.request = make_request(options);
   question.framework = &framework;
+  if (document.measured_step) planners::correct(infer::correction_of(*document.measured_step), &question);
   again.explored = explores(options, question.request);
   return again;
 }

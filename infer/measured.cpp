@@ -1,0 +1,111 @@
+#include "infer/measured.h"
+
+#include <algorithm>
+
+#include "common/base/error.h"
+#include "common/base/join.h"
+#include "common/base/text_table.h"
+#include "common/machine/device.h"
+#include "plan/planners/believable.h"
+
+namespace automap::infer {
+namespace {
+
+using pipeline::MeasuredStep;
+
+std::string times_text(double factor) {
+  return format_number(factor) + " times";
+}
+
+// Devices, what they compute, how the layout is parallel, and what runs it. The first two tell which errors are usual;
+// the rest says of what they are known here.
+std::string class_of(const planners::Layout& layout, const planners::Question& question, const std::string& software) {
+  std::vector<std::string> parts;
+  for (const machine::ServerGroup& servers : question.cluster.servers) {
+    const std::string type = machine::device_type(servers.device);
+    if (std::find(parts.begin(), parts.end(), type) == parts.end()) parts.push_back(type);
+  }
+  if (!question.profile().work.empty()) parts.push_back(question.profile().work);
+  std::vector<std::string> parallel;
+  if (layout.pp > 1) parallel.emplace_back("pipeline");
+  if (layout.tp > 1) parallel.emplace_back("tensor");
+  if (layout.dp > 1) parallel.emplace_back(layout.variant.zero > 0 ? "sharded data" : "data");
+  parts.push_back(parallel.empty() ? "one replica of one device" : join(parallel, " and ") + " parallel");
+  parts.push_back(software);
+  return join(parts);
+}
+
+// "compute takes 1.2 times as long"; empty: nothing is corrected.
+std::string corrected_what(const MeasuredStep& step) {
+  if (step.compute_factor == 1 && step.network_factor == 1) return "";
+  const char* const what = step.network_factor == 1 ? "compute takes " : "compute and network take ";
+  return what + times_text(step.compute_factor) + " as long";
+}
+
+}  // namespace
+
+MeasuredStep measured_step(const planners::Layout& layout, const planners::ScoredPlan& scored,
+                           const planners::Question& question, double measured_ms, const std::string& software) {
+  MeasuredStep step;
+  step.layout = layout.text();
+  step.batch = scored.placed.problem().micro_batch_samples() * scored.placed.problem().micro_batches();
+  step.measured_ms = measured_ms;
+  step.estimated_ms = scored.simulated_step_ms;
+  const double factor = step.factor();
+  if (!(factor <= planners::kFarthestMeasurement && factor >= 1 / planners::kFarthestMeasurement)) {
+    throw Error(ErrorKind::kUsage,
+                "--measured-step " + format_ms(measured_ms) + " is more than " +
+                    format_amount(planners::kFarthestMeasurement) + " times " + (factor > 1 ? "longer" : "shorter") +
+                    " than the estimate, " + format_ms(step.estimated_ms) + " for --layout " + step.layout +
+                    " at a batch of " + format_amount(step.batch) + " samples",
+                "is it one whole step of that batch and layout? --batch and --layout say what was measured");
+  }
+  const planners::ExpectedErrors errors = planners::expected_errors(question.profile(), question.cluster);
+  step.usual_factor_least = 1 / (1 + errors.compute_less);
+  step.usual_factor_most = 1 + errors.compute_more;
+  step.error_class = class_of(layout, question, software);
+  const planners::Correction found = find_correction(layout, scored, question, measured_ms);
+  step.compute_factor = found.compute;
+  step.network_factor = found.network;
+  return step;
+}
+
+std::vector<std::string> measured_warnings(const MeasuredStep& step, const planners::ScoredPlan& scored) {
+  std::vector<std::string> warnings;
+  for (const std::string& departure : scored.departures) warnings.push_back("--measured-step: " + departure);
+  if (scored.missing_bytes > 0) {
+    warnings.push_back("by the estimate the measured layout does not fit, and it ran: stage " +
+                       std::to_string(scored.missing_stage) + " lacks " + format_bytes(scored.missing_bytes) +
+                       " on each of its devices. Memory is not corrected, so that plans that would run may be left out "
+                       "(--memory-reserve 0 leaves none to the framework)");
+  }
+  if (step.network_factor != 1) {
+    warnings.push_back("no factor from 1/" + format_number(planners::kFarthestCompute) + " to " +
+                       format_number(planners::kFarthestCompute) + " on compute alone makes the measured layout take " +
+                       format_ms(step.measured_ms) + ": compute and network are corrected by one factor");
+  }
+  return warnings;
+}
+
+planners::Correction correction_of(const MeasuredStep& step) {
+  return {step.compute_factor, step.network_factor};
+}
+
+std::string measured_text(const MeasuredStep& step) {
+  const std::string what = corrected_what(step);
+  // What is cut off where there is no room stands last.
+  return format_ms(step.measured_ms) + " measured, " + format_ms(step.estimated_ms) +
+         " estimated: " + times_text(step.factor()) + " as long, " + (step.usual() ? "usual" : "unusual") + " (" +
+         format_number(step.usual_factor_least) + " to " + format_number(step.usual_factor_most) + "). " +
+         (what.empty() ? "Nothing is corrected" : "Corrected here: " + what) + ". Measured of " + step.layout + " (" +
+         step.error_class + "); the range above is that of other layouts";
+}
+
+std::string correction_text(const MeasuredStep& step) {
+  const std::string what = corrected_what(step);
+  if (what.empty()) return "a step that was measured (" + step.layout + ") takes as long as estimated";
+  return what + " as estimated, so that " + step.layout + " takes the " + format_ms(step.measured_ms) +
+         " that were measured";
+}
+
+}  // namespace automap::infer
