@@ -14,7 +14,7 @@ from automap.programs import Manifest, ProgramsError, walk
 
 def parse_shape(text):
     """"f32[2,3]" -> (numpy type, (2, 3))."""
-    name, dims = text.rstrip("]").split("[")
+    name = text.split("[")[0]
     kinds = {"pred": "bool", "bf16": jnp.bfloat16}
     if name in kinds:
         kind = np.dtype(kinds[name])
@@ -22,7 +22,12 @@ def parse_shape(text):
         kind = np.dtype({"s": "int", "u": "uint", "f": "float", "c": "complex"}[name[0]] + name[1:])
     else:
         raise ProgramsError(f"an input has the type {name}, which this runner does not know")
-    return kind, tuple(int(d) for d in dims.split(",") if d)
+    return kind, dims_of(text)
+
+
+def dims_of(text):
+    """"f32[2,3]" -> (2, 3), whatever the type."""
+    return tuple(int(d) for d in text.rstrip("]").split("[")[1].split(",") if d)
 
 
 _add = jax.jit(jnp.add)
@@ -79,7 +84,7 @@ class Execution:
                 gathered[number] = mesh.sharding({axis: dim for axis, dim in split.items() if axis != "replicas"})
         return CompiledProgram(self.manifest.text(program.file), program.file, mesh,
                                [self.sharding(program.group, name) for name in program.reads], makes,
-                               [parse_shape(self.section.values[name]["shape"])[1] for name in program.makes], gathered)
+                               [dims_of(self.section.values[name]["shape"]) for name in program.makes], gathered)
 
     def sharding(self, group, name):
         """How an input or a value lies on the devices of a group."""

@@ -18,6 +18,8 @@ from automap.programs import ProgramsError
 
 
 class GroupMesh:
+    """Neighbours are of one replica: device i is place i % width of replica i / width."""
+
     def __init__(self, devices, replicas=1, width=1):
         self.devices, self.replicas, self.width = tuple(devices), replicas, width
         self.mesh = Mesh(np.array(self.devices).reshape(replicas, width), ("replicas", "width"))
@@ -31,6 +33,7 @@ class GroupMesh:
                 dims.setdefault(split[axis], []).append(axis)
         last = max(dims, default=-1)
         return NamedSharding(self.mesh, PartitionSpec(*(tuple(dims.get(d, ())) or None for d in range(last + 1))))
+
 
 def _annotation(sharding, rank):
     return ir.StringAttr.get(str(sharding._to_xla_hlo_sharding(rank)))

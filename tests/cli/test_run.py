@@ -208,7 +208,19 @@ class Programs(Emitted):
                     for name in program.makes:
                         if manifest.plan.values[name]["what"] == "gradient" and manifest.plan.values[name]["shape"] == "f32[32,64]":
                             self.assertEqual(group.split(name), kernel)
-        # Eight replicas do not divide ten biases, and no layout of this version is read as another one.
+        # Groups of different widths have a partition each.
+        part = json.loads((self.folder / "held_0.json").read_text())["parts"][0]
+        given, plan = self.folder / "given.json", self.folder / "mixed.json"
+        given.write_text(json.dumps({"cuts": [part["last_instruction"]], "device_cuts": [2], "width": [1, 2], "zero": [0, 3],
+                                     "micro_batch_samples": 16, "micro_batches": 2, "devices": 6, "schedule": "1f1b"}))
+        result = run("automap-infer", tiny, "--cluster", "h100-2x8", "--batch", "32", "--plan", given, "-o", plan)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        result = run("automap-emit", plan, "--model", tiny, "--to", "hlo", "-o", self.folder / "mixed")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        groups = Manifest(str(self.folder / "mixed")).plan.layouts
+        self.assertEqual([(group.replicas, group.width, group.zero) for group in groups], [(2, 1, 0), (2, 2, 3)])
+        self.assertEqual([groups[0].split("p1"), groups[1].split("p3")], [{}, {"width": 0, "replicas": 1}])
+        # Eight replicas do not divide ten biases; and layouts that cannot be are refused.
         folder = self.emit_layout("held_whole", tiny, "dp=8,pp=1,zero=3,micro-batch-size=2", samples=16)
         manifest = Manifest(str(folder))
         self.assertIn("p2", manifest.plan.layouts[0].not_divided)
