@@ -42,7 +42,7 @@ ROOMS = {
                     "plan/planners", "plan/planners/learned", "train", "train/learned"],
     "plan/emit": ["common/base", "common/graph", "common/hlo", "common/sharding", "common/machine", "common/pipeline", "plan/partition",
                   "plan/planners", "plan/soap"],
-    "plan/programs": ["common/base", "common/graph", "common/hlo", "common/pipeline", "profile"],
+    "plan/programs": ["common/base", "common/graph", "common/hlo", "common/machine", "common/pipeline", "profile"],
     "plan/emit/program": ["common/base", "common/graph", "common/hlo", "common/machine", "common/pipeline", "profile", "plan/planners",
                           "plan/rivals", "plan/emit", "plan/programs", "infer"],
     "plan/soap": ["common/base", "common/graph", "common/sharding", "common/machine", "common/pipeline", "profile"],

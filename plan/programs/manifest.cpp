@@ -27,13 +27,6 @@ const char* word(Combine combine) {
   }
 }
 
-// Inputs by their parameter's number, values by the node that makes them.
-std::string value_name(const StepCut& cut, NodeId id) {
-  const std::int32_t input = cut.input_of(id);
-  return input == kNone ? "v" + std::to_string(id)
-                        : "p" + std::to_string(cut.step().inputs[static_cast<std::size_t>(input)].parameter);
-}
-
 class Manifest {
  public:
   Manifest(const StepCut& cut, const ProgramSet& set) : cut_(cut), set_(set) {
@@ -149,6 +142,12 @@ class Manifest {
 };
 
 }  // namespace
+
+std::string value_name(const StepCut& cut, NodeId id) {
+  const std::int32_t input = cut.input_of(id);
+  return input == kNone ? "v" + std::to_string(id)
+                        : "p" + std::to_string(cut.step().inputs[static_cast<std::size_t>(input)].parameter);
+}
 
 std::string file_of(const Program& program, const std::string& prefix) {
   return prefix + program.name() + ".hlo.txt";

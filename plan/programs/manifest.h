@@ -1,4 +1,4 @@
-// The manifest "automap.programs/1": what the programs of a plan take and make.
+// The manifest "automap.programs/2": what the programs of a plan take and make.
 #pragma once
 
 #include <string>
@@ -8,6 +8,9 @@
 #include "plan/programs/step_cut.h"
 
 namespace automap::programs {
+
+// Inputs by their parameter's number ("p3"), values by the node that makes them ("v17").
+std::string value_name(const StepCut& cut, graph::NodeId id);
 
 // The programs with what they read, make, send and receive, the results, and who holds the inputs. `prefix`: of the
 // files' names.

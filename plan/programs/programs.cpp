@@ -13,6 +13,7 @@
 #include "common/pipeline/list_scheduler.h"
 #include "common/pipeline/placed_work.h"
 #include "common/pipeline/turn.h"
+#include "plan/programs/group_splits.h"
 #include "plan/programs/manifest.h"
 #include "plan/programs/program_set.h"
 #include "plan/programs/stage_program.h"
@@ -131,7 +132,7 @@ class Writer {
   std::vector<ProgramFile>* files_;
 };
 
-Json groups_json(const PlanDocument& plan) {
+Json groups_json(const PlanDocument& plan, std::vector<GroupSplits> splits) {
   const pipeline::WorkOrder order = work_order_of(plan);
   Json all = Json::array();
   for (std::size_t g = 0; g < order.size(); ++g) {
@@ -144,6 +145,9 @@ Json groups_json(const PlanDocument& plan) {
                    {"device_numbers", stage.device_numbers},
                    {"replicas", stage.replicas},
                    {"width", stage.width},
+                   {"zero", stage.variant.zero},
+                   {"splits", std::move(splits[g].splits)},
+                   {"not_divided", std::move(splits[g].not_divided)},
                    {"recompute", stage.variant.recompute},
                    {"memory_bytes", stage.memory_bytes},
                    {"order", std::move(items)}});
@@ -194,14 +198,14 @@ std::vector<ProgramFile> program_files(const PlanDocument& plan, const std::stri
   text.metadata = false;
   files.push_back({"module.hlo.txt", hlo::write_hlo_text(module.graph, text)});
 
-  Json manifest = {{"schema", "automap.programs/1"},
+  Json manifest = {{"schema", "automap.programs/2"},
                    {"model", plan.model},
                    {"model_sha256", module.sha256},
                    {"schedule", pipeline::to_string(plan.plan.schedule)},
                    {"micro_batches", plan.micro_batches},
                    {"samples", step.batch},
                    {"group_of_part", group_of_part},
-                   {"groups", groups_json(plan)},
+                   {"groups", groups_json(plan, group_splits(plan, plan_source, module.graph, cut, set))},
                    {"inputs", inputs_json(cut)},
                    {"loss_result", step.loss_result == kNone ? Json() : Json(step.loss_result)},
                    {"plan", programs_json(cut, set, "")},

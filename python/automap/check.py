@@ -4,7 +4,8 @@ import numpy as np
 
 import jax
 
-from automap.execution import Execution, compile_text, parse_shape
+from automap.execution import Execution, parse_shape
+from automap.mesh import CompiledProgram, GroupMesh
 from automap.programs import ProgramsError
 
 
@@ -77,7 +78,7 @@ def check(manifest, devices, steps, seed, tolerance):
     """(worst relative difference, the first that is too large in words or None, the losses)."""
     generator = np.random.default_rng(seed)
     plan, whole = Execution(manifest, manifest.plan, devices), Execution(manifest, manifest.whole, devices)
-    module = compile_text(manifest.text(manifest.module), devices[0], manifest.module)
+    module = CompiledProgram(manifest.text(manifest.module), manifest.module, GroupMesh(devices[:1]))
     begin = {manifest.input_name(one): draw(one, generator) for one in manifest.inputs if one["role"] != "batch"}
     fed = [one for one in manifest.inputs if one["role"] == "batch"]
     compared, losses = Comparison(manifest, tolerance), []

@@ -11,8 +11,8 @@ from automap.programs import Manifest, ProgramsError
 def arguments(argv):
     parser = argparse.ArgumentParser(
         prog="automap-run",
-        description="Run the programs that automap emit PLAN --model MODULE --to hlo -o DIR wrote, every group of the plan on one "
-                    "device of this process, in the plan's order. Weights and batches are drawn.",
+        description="Run the programs that automap emit PLAN --model MODULE --to hlo -o DIR wrote, every group of the plan on devices "
+                    "of its own, in one process and the plan's order. Weights and batches are drawn.",
         epilog="Exit codes: 0 it ran (--check: all numbers are equal), 1 a number differs, 2 wrong usage, 3 bad input or no JAX.")
     parser.add_argument("folder", metavar="DIR", help="the folder with manifest.json")
     parser.add_argument("--check", action="store_true",
@@ -21,19 +21,23 @@ def arguments(argv):
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the weights and batches that are drawn (default: 0)")
     parser.add_argument("--tolerance", type=float, default=1e-4, metavar="X",
                         help="the largest relative difference that counts as equal (default: 1e-4, for fp32)")
-    parser.add_argument("--platform", default="cpu", metavar="NAME", help="cpu, gpu or tpu (default: cpu, a device for every group)")
+    parser.add_argument("--platform", default="cpu", metavar="NAME", help="cpu, gpu or tpu (default: cpu, as many devices as the plan has)")
+    parser.add_argument("--one-device", action="store_true",
+                        help="run every group on one device instead of as many as the plan has; the numbers are the same")
     asked = parser.parse_args(argv)
     if asked.steps < 1:
         parser.error("--steps: at least 1")
     return asked
 
 
-def with_devices(platform, groups):
+def with_devices(platform, count):
     """JAX with enough devices; must come before JAX is imported."""
     if platform == "cpu":
         flags = os.environ.get("XLA_FLAGS", "")
         if "xla_force_host_platform_device_count" not in flags:
-            os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={groups}".strip()
+            os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={count}".strip()
+    # XLA says of every program of several devices that Shardy is the newer way.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ["JAX_PLATFORMS"] = {"gpu": "cuda"}.get(platform, platform)
     try:
         import jax
@@ -46,25 +50,49 @@ def with_devices(platform, groups):
 
 
 def note_devices(manifest):
-    wide = [g + 1 for g, group in enumerate(manifest.groups) if group["devices"] > 1]
-    if wide:
-        print(f"automap-run: note: groups {', '.join(map(str, wide))} have several devices in the plan; each runs on one here",
-              file=sys.stderr)
+    names = {manifest.input_name(one): one["name"] for one in manifest.inputs}
+    for number, layout in enumerate(manifest.plan.layouts, 1):
+        if layout.not_divided:
+            which = [names.get(name) or manifest.plan.values[name]["instruction"] for name in layout.not_divided]
+            shown = ", ".join(which[:3]) + (f" and {len(which) - 3} more" if len(which) > 3 else "")
+            print(f"automap-run: note: group {number} holds whole on every replica what has no dimension that {layout.replicas} "
+                  f"replicas divide: {shown}", file=sys.stderr)
+        if layout.width > 1 and not any("width" in split for split in layout.splits.values()):
+            print(f"automap-run: note: the plan has no partition of what group {number} holds, so nothing is split over its width "
+                  f"of {layout.width}", file=sys.stderr)
     if any(item[0] == "W" for group in manifest.groups for item in group["order"]):
         print("automap-run: note: the backward is one program; where the plan has weight gradients apart, nothing is run",
               file=sys.stderr)
 
 
+def counted(count, what):
+    return f"{count} {what}" if count == 1 else f"{count} {what}{'es' if what.endswith('ch') else 's'}"
+
+
+def devices_text(layouts):
+    """"8 devices (2 x 2 and 4 x 1, ZeRO 1)": of every kind of group its replicas x width."""
+    kinds = []
+    for layout in layouts:
+        kind = f"{layout.replicas} x {layout.width}" + (f" with ZeRO {layout.zero}" if layout.zero else "")
+        if kind not in kinds:
+            kinds.append(kind)
+    return f"{sum(layout.devices for layout in layouts)} devices, groups of {', '.join(kinds)}"
+
+
 def run(asked):
     manifest = Manifest(asked.folder)
-    devices = with_devices(asked.platform, manifest.plan.groups)
+    if asked.one_device:
+        manifest.plan.on_one_device_each()
+    devices = with_devices(asked.platform, manifest.plan.devices)
     import numpy as np
 
     from automap import check
     from automap.execution import Execution
 
     note_devices(manifest)
-    what = f"{manifest.model}: {manifest.plan.groups} groups, {manifest.micro_batches} micro-batches, {manifest.schedule}"
+    what = f"{manifest.model}: {counted(manifest.plan.groups, 'group')}, {counted(manifest.micro_batches, 'micro-batch')}, {manifest.schedule}"
+    if manifest.plan.devices > manifest.plan.groups:
+        what += f", on {devices_text(manifest.plan.layouts)}"
     if asked.check:
         worst, first, losses = check.check(manifest, devices, asked.steps, asked.seed, asked.tolerance)
         if first:

@@ -1,20 +1,20 @@
-"""Runs a folder of programs on the devices of one process: every group on a device of its own.
+"""Runs a folder of programs on the devices of one process: every group on devices of its own.
 
-JAX dispatches without waiting, so that groups work beside each other; values go from device to device by device_put.
+JAX dispatches without waiting, so that groups work beside each other; values go from group to group by device_put.
 """
 
 import numpy as np
 
 import jax
 import jax.numpy as jnp
-from jaxlib import _hlo, _jax
 
+from automap.mesh import CompiledProgram, GroupMesh
 from automap.programs import Manifest, ProgramsError, walk
 
 
 def parse_shape(text):
     """"f32[2,3]" -> (numpy type, (2, 3))."""
-    name, dims = text.rstrip("]").split("[")
+    name = text.split("[")[0]
     kinds = {"pred": "bool", "bf16": jnp.bfloat16}
     if name in kinds:
         kind = np.dtype(kinds[name])
@@ -22,29 +22,12 @@ def parse_shape(text):
         kind = np.dtype({"s": "int", "u": "uint", "f": "float", "c": "complex"}[name[0]] + name[1:])
     else:
         raise ProgramsError(f"an input has the type {name}, which this runner does not know")
-    return kind, tuple(int(d) for d in dims.split(",") if d)
+    return kind, dims_of(text)
 
 
-def compile_text(text, device, name):
-    """HLO text as a program on one device; a function from arrays to a list of arrays."""
-    try:
-        module = _hlo.hlo_module_from_text(text)
-        lowered = _jax.mlir.hlo_to_stablehlo(module.as_serialized_hlo_module_proto())
-        options = _jax.CompileOptions()
-        options.num_replicas = options.num_partitions = 1
-        options.device_assignment = _jax.DeviceAssignment.create(np.array([[device.id]]))
-        options.compile_portable_executable = False
-        loaded = device.client.compile_and_load(lowered, _jax.DeviceList((device,)), options)
-    except Exception as error:
-        raise ProgramsError(f"{name}: XLA does not take it: {str(error).splitlines()[0]}") from error
-
-    def run(arrays):
-        try:
-            return [parts[0] for parts in loaded.execute_sharded(arrays).disassemble_into_single_device_arrays()]
-        except Exception as error:
-            raise ProgramsError(f"{name}: XLA cannot run it: {str(error).splitlines()[0]}") from error
-
-    return run
+def dims_of(text):
+    """"f32[2,3]" -> (2, 3), whatever the type."""
+    return tuple(int(d) for d in text.rstrip("]").split("[")[1].split(",") if d)
 
 
 _add = jax.jit(jnp.add)
@@ -54,13 +37,63 @@ class Execution:
     """One way of cutting the step (a Section of the manifest) on its devices."""
 
     def __init__(self, manifest, section, devices):
-        if len(devices) < section.groups:
-            raise ProgramsError(f"the plan has {section.groups} groups, and there are {len(devices)} devices; on a CPU, "
-                                f"XLA_FLAGS=--xla_force_host_platform_device_count={section.groups} makes as many")
-        self.manifest, self.section, self.devices = manifest, section, devices[:section.groups]
-        self.run_of = {p.name: compile_text(manifest.text(p.file), self.devices[p.group], p.file) for p in section.programs}
+        if len(devices) < section.devices:
+            raise ProgramsError(f"the plan's {section.groups} groups have {section.devices} devices together, and there are "
+                                f"{len(devices)} devices; on a CPU, "
+                                f"XLA_FLAGS=--xla_force_host_platform_device_count={section.devices} makes as many, and "
+                                "--one-device runs every group on one")
+        self.manifest, self.section, self.meshes = manifest, section, []
+        for layout in section.layouts:
+            first = sum(len(mesh.devices) for mesh in self.meshes)
+            self.meshes.append(GroupMesh(devices[first:first + layout.devices], layout.replicas, layout.width))
         self.inputs = {manifest.input_name(one): one for one in manifest.inputs}
         self.peak = 0
+        self._made = {}  # (group, value) -> the sharding in which a program of the group made it
+        self.run_of = {}
+        self._compile()
+
+    def _compile(self):
+        """A program behind those of its group whose values it reads: XLA decides how they lie."""
+        made_here = {(p.group, name) for p in self.section.programs for name in p.makes}
+        waiting = list(self.section.programs)
+        while waiting:
+            ready = [p for p in waiting
+                     if all((p.group, n) in self._made or (p.group, n) not in made_here for n in p.reads)]
+            if not ready:
+                raise ProgramsError(f"{waiting[0].file}: it reads what it makes itself; write the folder again")
+            for program in ready:
+                self.run_of[program.name] = self._compiled(program)
+                for name, sharding in zip(program.makes, self.run_of[program.name].shardings):
+                    self._made[program.group, name] = sharding
+                waiting.remove(program)
+
+    def _compiled(self, program):
+        mesh, layout = self.meshes[program.group], self.section.layouts[program.group]
+        # Gradients and new values of inputs lie as the manifest says; of all else XLA decides.
+        told = {name: name for name in program.makes if self.section.values[name]["what"] == "gradient"}
+        for name, one in self.inputs.items():
+            result = self.section.results[one["result"]] if "result" in one else {}
+            if "value" in result and self.section.holders[name]["owner"] == program.group:
+                told[result["value"]] = name
+        makes = [self.sharding(program.group, told[name]) if name in told else None for name in program.makes]
+        # A weight in parts over the replicas is brought together where it is computed with.
+        gathered = {}
+        for number, name in enumerate(program.reads):
+            split = layout.split(name)
+            if program.kind != "update" and "replicas" in split and name in self.inputs and self.inputs[name]["role"] == "variable":
+                gathered[number] = mesh.sharding({axis: dim for axis, dim in split.items() if axis != "replicas"})
+        return CompiledProgram(self.manifest.text(program.file), program.file, mesh,
+                               [self.sharding(program.group, name) for name in program.reads], makes,
+                               [dims_of(self.section.values[name]["shape"]) for name in program.makes], gathered)
+
+    def sharding(self, group, name):
+        """How an input or a value lies on the devices of a group."""
+        if (group, name) in self._made:
+            return self._made[group, name]
+        return self.meshes[group].sharding(self.section.layouts[group].split(name))
+
+    def put(self, array, name, group):
+        return jax.device_put(array, self.sharding(group, name))
 
     def holders(self, name):
         told = self.section.holders[name]
@@ -68,7 +101,7 @@ class Execution:
 
     def init(self, arrays):
         """`arrays`: of every input that is no batch, by the manifest's name "p3"; where the plan wants them."""
-        return {name: {g: jax.device_put(arrays[name], self.devices[g]) for g in self.holders(name)}
+        return {name: {g: self.put(arrays[name], name, g) for g in self.holders(name)}
                 for name, one in self.inputs.items() if one["role"] != "batch"}
 
     def gather(self, state):
@@ -76,8 +109,8 @@ class Execution:
 
     def step(self, state, batches):
         """`batches`: of every micro-batch its arrays by name. The new state, and the results by number."""
-        section, devices = self.section, self.devices
-        fed = [{(name, g): jax.device_put(array, devices[g]) for name, array in batch.items() for g in self.holders(name)}
+        section = self.section
+        fed = [{(name, g): self.put(array, name, g) for name, array in batch.items() for g in self.holders(name)}
                for batch in batches]
         there, sums, last_m = {}, {}, {}
 
@@ -115,7 +148,7 @@ class Execution:
             self.peak = max(self.peak, len(there))
 
         def send(program, name, m, group):
-            there[group, name, m] = jax.device_put(there[program.group, name, m], devices[group])
+            there[group, name, m] = self.put(there[program.group, name, m], name, group)
             # What its own group does not read is kept by those that it went to.
             last = max(r.group for r in section.readers[name] if r.kind != "update" and r.group != program.group)
             if group == last and (program.group, name, m) not in uses:
@@ -132,9 +165,9 @@ class Execution:
                         total = (total / section.micro_batches).astype(last_m[name])
                     else:
                         total = total[0][1]
-                    once[name, group] = jax.device_put(total, devices[group])
+                    once[name, group] = self.put(total, name, group)
                 else:
-                    once[name, group] = jax.device_put(once[name, section.values[name]["group"]], devices[group])
+                    once[name, group] = self.put(once[name, section.values[name]["group"]], name, group)
             return once[name, group]
 
         for program in section.updates:
@@ -158,7 +191,7 @@ class Execution:
             changed[name] = state[name]
             if "result" in one:
                 new = results[one["result"]]
-                changed[name] = {g: jax.device_put(new, devices[g]) for g in self.holders(name)}
+                changed[name] = {g: self.put(new, name, g) for g in self.holders(name)}
         return changed, results
 
 

@@ -6,7 +6,7 @@ Nothing here needs JAX.
 import json
 import os
 
-SCHEMA = "automap.programs/1"
+SCHEMA = "automap.programs/2"
 
 
 class ProgramsError(Exception):
@@ -22,11 +22,38 @@ class Program:
         self.place = record["phase"] if self.kind == "update" else record["part"]
 
 
+class GroupLayout:
+    """The devices of a group, replicas x width, and how they hold what its programs read and make."""
+
+    def __init__(self, record):
+        self.replicas, self.width, self.zero = record["replicas"], record["width"], record["zero"]
+        self.splits, self.not_divided = record["splits"], record["not_divided"]
+
+    @property
+    def devices(self):
+        return self.replicas * self.width
+
+    def split(self, name):
+        """By axis ("replicas", "width") the dimension that is in parts over it."""
+        return self.splits.get(name, {})
+
+    def check(self):
+        if not (1 <= self.replicas and 1 <= self.width and self.zero in range(4) and isinstance(self.not_divided, list)):
+            raise ValueError(f"a group of {self.replicas} x {self.width} devices with ZeRO {self.zero}")
+        for name, split in self.splits.items():
+            if not set(split) <= {"replicas", "width"} or not all(type(dim) is int and dim >= 0 for dim in split.values()):
+                raise ValueError(f"{split} of {name}")
+
+
+ONE_DEVICE = {"replicas": 1, "width": 1, "zero": 0, "splits": {}, "not_divided": []}
+
+
 class Section:
     """The step cut one way: as the plan has it, or whole."""
 
-    def __init__(self, record, order, micro_batches):
+    def __init__(self, record, order, layouts, micro_batches):
         self.groups, self.phases, self.order = record["groups"], record["phases"], order
+        self.layouts = [GroupLayout(one) for one in layouts]
         self.micro_batches = micro_batches
         self.programs = [Program(one) for one in record["programs"]]
         self.values, self.results, self.holders = record["values"], record["results"], record["holders"]
@@ -50,8 +77,18 @@ class Section:
             for kind, part, micro_batch in order:
                 if kind not in ("F", "B", "W") or part < 0 or micro_batch not in range(self.micro_batches):
                     raise ValueError(f"{[kind, part, micro_batch]} in a list of work")
+        for layout in self.layouts:
+            layout.check()
         if not all(isinstance(told, dict) for told in (self.values, self.holders, *self.results)):
             raise TypeError("values, holders or results")
+
+    @property
+    def devices(self):
+        return sum(layout.devices for layout in self.layouts)
+
+    def on_one_device_each(self):
+        """Every group on one device, whatever the plan has: the programs hold whole arrays, so the numbers are the same."""
+        self.layouts = [GroupLayout(ONE_DEVICE) for _ in self.layouts]
 
     def program_of(self, item):
         """What an element of a group's order runs. None: nothing; the gradients of the weights are made by the backward."""
@@ -89,8 +126,9 @@ class Manifest:
             self.micro_batches, self.samples = record["micro_batches"], record["samples"]
             self.inputs, self.groups, self.loss_result = record["inputs"], record["groups"], record["loss_result"]
             self.group_of_part, self.module = record["group_of_part"], record["module"]
-            self.plan = Section(record["plan"], [group["order"] for group in self.groups], self.micro_batches)
-            self.whole = Section(record["whole"], [[["B", 0, m] for m in range(self.micro_batches)]], self.micro_batches)
+            self.plan = Section(record["plan"], [group["order"] for group in self.groups], self.groups, self.micro_batches)
+            self.whole = Section(record["whole"], [[["B", 0, m] for m in range(self.micro_batches)]], [ONE_DEVICE],
+                                 self.micro_batches)
             for section in (self.plan, self.whole):
                 section.check()
         except KeyError as error:

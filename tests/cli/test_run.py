@@ -53,6 +53,57 @@ print(lowered.as_text("hlo", debug_info=True))
 '''
 
 
+# Layers with Adam, an odd dimension among even ones.
+DENSE = '''
+import jax
+import jax.numpy as jnp
+
+def loss(params, x, y):
+    for layer in params["layers"]:
+        x = jax.nn.gelu(x @ layer["up"] + layer["bias"]) @ layer["down"] + layer["odd"]
+    return jnp.mean((x - y) ** 2)
+
+def train_step(params, state, x, y):
+    value, gradients = jax.value_and_grad(loss)(params, x, y)
+    mu = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state["mu"], gradients)
+    nu = jax.tree.map(lambda v, g: 0.99 * v + 0.01 * g * g, state["nu"], gradients)
+    new = jax.tree.map(lambda p, m, v: p - 1e-3 * m / (jnp.sqrt(v) + 1e-8), params, mu, nu)
+    return new, {"mu": mu, "nu": nu}, value
+
+def array(*shape):
+    return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+params = {"layers": [{"up": array(7, 64), "bias": array(64), "down": array(64, 7), "odd": array(7)}] * 3}
+lowered = jax.jit(train_step).lower(params, {"mu": params, "nu": params}, array(4, 7), array(4, 7))
+print(lowered.as_text("hlo", debug_info=True))
+'''
+
+# What a plan's arrays and programs look like on devices, as JSON.
+LOOK = '''
+import json, re, sys
+sys.path.insert(0, sys.argv[1])
+import jax
+import numpy as np
+from automap.check import draw
+from automap.execution import load
+
+manifest, execution = load(sys.argv[2])
+name_of = {manifest.input_name(one): one for one in manifest.inputs}
+generator = np.random.default_rng(0)
+drawn = {name: draw(one, generator) for name, one in name_of.items()}
+batches = [{name: drawn[name] for name, one in name_of.items() if one["role"] == "batch"}] * manifest.micro_batches
+state = execution.init(drawn)
+state, _ = execution.step(state, batches)
+shapes = {name_of[name]["name"]: {group: [list(array.shape), list(array.addressable_shards[0].data.shape), len(array.addressable_shards)]
+                                  for group, array in held.items()} for name, held in state.items()}
+collectives = {name: sorted(set(re.findall(r" (all-reduce|all-gather|reduce-scatter)\\(", program.text())))
+               for name, program in execution.run_of.items()}
+made = {name: [list(program.shardings[i].shard_shape(program.shapes[i])) for i in range(len(program.shapes))]
+        for name, program in execution.run_of.items()}
+print(json.dumps([shapes, collectives, made]))
+'''
+
+
 class Emitted(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -76,9 +127,25 @@ class Emitted(unittest.TestCase):
         self.assertIn("automap run", result.stderr)
         return self.folder / name
 
-    def automap_run(self, python, folder, *options):
+    def emit_layout(self, name, module, layout, samples, count=2):
+        plan = self.folder / f"{name}.json"
+        result = run("automap-infer", module, "--cluster", "h100-2x8", "--batch", samples * count, "--layout", layout, "-o", plan)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        result = run("automap-emit", plan, "--model", module, "--to", "hlo", "-o", self.folder / name)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return self.folder / name
+
+    def export(self, python, name, script):
+        module = self.folder / f"{name}.hlo"
+        (self.folder / f"{name}.py").write_text(script)
+        made = subprocess.run([python, str(self.folder / f"{name}.py")], capture_output=True, text=True, env=environment(JAX_PLATFORMS="cpu"))
+        self.assertEqual(made.returncode, 0, made.stderr)
+        module.write_text(made.stdout)
+        return module
+
+    def automap_run(self, python, folder, *options, devices=4):
         # Enough optimization to run, and no more: compilation is most of the time.
-        flags = ("--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0 "
+        flags = (f"--xla_force_host_platform_device_count={devices} --xla_backend_optimization_level=0 "
                  "--xla_llvm_disable_expensive_passes=true")
         return subprocess.run([python, "-B", str(BIN / "automap-run"), str(folder), *options], capture_output=True, text=True,
                               timeout=300, env=environment(XLA_FLAGS=flags))
@@ -115,6 +182,63 @@ class Programs(Emitted):
         received = {(v["value"], v["from"], p["group"]) for p in record["plan"]["programs"] for v in p["receives"]}
         self.assertTrue(sent)
         self.assertEqual(sent, received)
+
+    def test_manifest_says_what_the_devices_of_a_group_hold(self):
+        tiny = FIXTURES / "tiny_mlp.hlo"
+        expected = {  # of the first layer's kernel and the batch, and whether the gradient of the kernel lies as the kernel
+            "dp=2,pp=2,micro-batch-size=8": ({}, {"replicas": 0}),
+            "tp=2,pp=2,micro-batch-size=16": ({"width": 1}, {}),
+            "dp=2,tp=2,pp=1,zero=1,micro-batch-size=8": ({"width": 1}, {"replicas": 0}),
+            "dp=2,tp=2,pp=2,zero=3,micro-batch-size=8": ({"width": 1, "replicas": 0}, {"replicas": 0}),
+        }
+        for number, (layout, (kernel, batch)) in enumerate(expected.items()):
+            with self.subTest(layout):
+                folder = self.emit_layout(f"held_{number}", tiny, layout, samples=16)
+                manifest = Manifest(str(folder))
+                name_of = {one["name"]: manifest.input_name(one) for one in manifest.inputs}
+                group = manifest.plan.layouts[0]
+                self.assertEqual(group.devices, manifest.groups[0]["devices"])
+                self.assertEqual(group.split(name_of["params['dense_1']['kernel']"]), kernel)
+                self.assertEqual(group.split(name_of["batch['x']"]), batch)
+                # What comes from another group is split as its samples are; a gradient as its weight, without ZeRO 1.
+                for program in manifest.plan.programs:
+                    for name in program.reads:
+                        if manifest.plan.is_value(name) and manifest.plan.values[name]["group"] != program.group:
+                            self.assertEqual(manifest.plan.layouts[program.group].split(name), batch)
+                    for name in program.makes:
+                        if manifest.plan.values[name]["what"] == "gradient" and manifest.plan.values[name]["shape"] == "f32[32,64]":
+                            self.assertEqual(group.split(name), kernel)
+        # Groups of different widths have a partition each.
+        part = json.loads((self.folder / "held_0.json").read_text())["parts"][0]
+        given, plan = self.folder / "given.json", self.folder / "mixed.json"
+        given.write_text(json.dumps({"cuts": [part["last_instruction"]], "device_cuts": [2], "width": [1, 2], "zero": [0, 3],
+                                     "micro_batch_samples": 16, "micro_batches": 2, "devices": 6, "schedule": "1f1b"}))
+        result = run("automap-infer", tiny, "--cluster", "h100-2x8", "--batch", "32", "--plan", given, "-o", plan)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        result = run("automap-emit", plan, "--model", tiny, "--to", "hlo", "-o", self.folder / "mixed")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        groups = Manifest(str(self.folder / "mixed")).plan.layouts
+        self.assertEqual([(group.replicas, group.width, group.zero) for group in groups], [(2, 1, 0), (2, 2, 3)])
+        self.assertEqual([groups[0].split("p1"), groups[1].split("p3")], [{}, {"width": 0, "replicas": 1}])
+        # Eight replicas do not divide ten biases; and layouts that cannot be are refused.
+        folder = self.emit_layout("held_whole", tiny, "dp=8,pp=1,zero=3,micro-batch-size=2", samples=16)
+        manifest = Manifest(str(folder))
+        self.assertIn("p2", manifest.plan.layouts[0].not_divided)
+        record = json.loads((folder / "manifest.json").read_text())
+        for key, value in (("replicas", 0), ("splits", {"p1": {"rows": 0}}), ("splits", {"p1": {"width": -1}}), ("zero", 4)):
+            changed = json.loads(json.dumps(record))
+            changed["groups"][0][key] = value
+            (folder / "manifest.json").write_text(json.dumps(changed))
+            with self.subTest(key=key, value=value), self.assertRaisesRegex(ProgramsError, "manifest.json: .*write the folder again"):
+                Manifest(str(folder))
+        # A partition of a tensor that there is not.
+        plan = self.folder / "held_1.json"
+        text = plan.read_text()
+        self.assertIn("params['dense_1']['kernel']", text)
+        plan.write_text(text.replace("params['dense_1']['kernel']\"", "params['dense_9']['kernel']\""))
+        result = run("automap-emit", plan, "--model", tiny, "--to", "hlo", "-o", self.folder / "o")
+        self.assertEqual(result.returncode, 3, result.stderr)
+        self.assertRegex(result.stderr, "held_1.json: partition: the model has no input .*dense_9")
 
     def test_groups_that_wait_for_what_they_receive_come_to_the_end(self):
         """A thread for each group, which does its list in order and stops until what it reads has been sent."""
@@ -180,8 +304,8 @@ class Programs(Emitted):
 
     def test_bad_folders_are_said(self):
         for name, text, error in (("none", None, "No such file"), ("text", "x", "no JSON"), ("list", "[]", "schema is None"),
-                                  ("empty", '{"schema": "automap.programs/1"}', "'model' is missing"),
-                                  ("new", '{"schema": "automap.programs/9"}', "expected 'automap.programs/1'")):
+                                  ("empty", '{"schema": "automap.programs/2"}', "'model' is missing"),
+                                  ("new", '{"schema": "automap.programs/9"}', "expected 'automap.programs/2'")):
             folder = self.folder / f"bad_{name}"
             folder.mkdir()
             if text is not None:
@@ -200,27 +324,65 @@ class Numbers(Emitted):
             raise unittest.SkipTest(NO_JAX)
 
     def check(self, folder, *says):
-        result = self.automap_run(self.python, folder, "--check")
+        result = self.automap_run(self.python, folder, "--check", "--one-device")
         self.assertEqual(result.returncode, 0, result.stderr)
         for text in ("3 steps equal the unsplit module's", *says):
             self.assertIn(text, result.stdout)
 
     def test_tied_table_clipping_and_schedules(self):
-        module = self.folder / "tied.hlo"
-        script = self.folder / "tied.py"
-        script.write_text(TIED)
-        made = subprocess.run([self.python, str(script)], capture_output=True, text=True, env=environment(JAX_PLATFORMS="cpu"))
-        self.assertEqual(made.returncode, 0, made.stderr)
-        module.write_text(made.stdout)
+        module = self.export(self.python, "tied", TIED)
         for name, options in (("1f1b", ("--stages", "3", "--schedule", "1f1b", "--recompute", "none")),
                               ("interleaved", ("--stages", "4", "--schedule", "interleaved"))):
             with self.subTest(name):
                 self.check(self.emit("tied_" + name, module, *options, samples=2, count=4))
 
+    def test_groups_of_several_devices(self):
+        """About four seconds for each layout: its programs are compiled for all devices, and the whole step for one."""
+        module = self.export(self.python, "dense", DENSE)
+        for name, layout, devices, says in (
+            ("one", "dp=2,tp=2,pp=1,zero=1,micro-batch-size=2", 4, "1 group, 2 micro-batches, adaptive, on 4 devices, groups of 2 x 2 with ZeRO 1"),
+            ("replicas", "dp=2,pp=2,zero=3,micro-batch-size=2", 4, "on 4 devices, groups of 2 x 1 with ZeRO 3"),
+            ("width", "tp=2,pp=3,micro-batch-size=4", 6, "3 groups, 2 micro-batches, adaptive, on 6 devices, groups of 1 x 2:"),
+            ("both", "dp=2,tp=2,pp=2,zero=3,micro-batch-size=2", 8, "on 8 devices, groups of 2 x 2 with ZeRO 3"),
+        ):
+            with self.subTest(layout):
+                folder = self.emit_layout(name, module, layout, samples=4)
+                result = self.automap_run(self.python, folder, "--check", devices=devices)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertIn("3 steps equal the unsplit module's", result.stdout)
+                self.assertIn(says, result.stdout)
+                if "zero" in layout:
+                    self.assertRegex(result.stderr, r"note: group 1 holds whole on every replica what has no dimension that 2 replicas "
+                                     r"divide: .*\['odd'\]")
+                if name == "both":
+                    result = self.automap_run(self.python, folder, "--check", devices=4)
+                    self.assertEqual(result.returncode, 3)
+                    self.assertRegex(result.stderr, "2 groups have 8 devices together, and there are 4 devices; .*device_count=8 makes as many, and --one-device")
+
+        shapes, collectives, made = self.look("both", 8)
+        for what in ("params", "state['mu']"):
+            self.assertEqual(shapes[what + "['layers'][0]['down']"], {"0": [[64, 7], [16, 7], 4]})  # over the width and the replicas
+        self.assertEqual(shapes["params['layers'][0]['odd']"]["0"], [[7], [7], 4])
+        self.assertIn([16, 7], made["backward.0"])  # a gradient, in parts
+        self.assertIn("all-gather", collectives["forward.0"])
+        shapes, collectives, made = self.look("one", 4)
+        up = "['layers'][2]['up']"
+        self.assertEqual((shapes["params" + up]["0"], shapes["state['nu']" + up]["0"]), ([[7, 64], [7, 32], 4], [[7, 64], [7, 16], 4]))
+        self.assertIn([7, 32], made["backward.0"])
+        self.assertIn("all-reduce", collectives["backward.0"])
+        self.assertEqual(collectives["update.0.0"], ["all-gather"])
+
+    def look(self, name, devices):
+        flags = f"--xla_force_host_platform_device_count={devices} --xla_backend_optimization_level=0"
+        result = subprocess.run([self.python, "-B", "-c", LOOK, str(SOURCE / "python"), str(self.folder / name)], capture_output=True,
+                                text=True, env=environment(XLA_FLAGS=flags, JAX_PLATFORMS="cpu"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return json.loads(result.stdout)
+
     def test_two_layers_on_two_groups_and_what_differs_is_named(self):
         folder = self.emit("mlp", FIXTURES / "tiny_mlp.hlo", "--stages", "2", "--schedule", "zb-h1", samples=16, count=4)
         self.check(folder, "2 groups, 4 micro-batches, zb-h1")
-        result = self.automap_run(self.python, folder, "--steps", "2")
+        result = self.automap_run(self.python, folder, "--one-device", "--steps", "2")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertRegex(result.stdout, r"step 1: .* ms, loss [\d.]+\nstep 2: ")
         # Another rate in one group's update, and nothing else.
@@ -228,11 +390,11 @@ class Numbers(Emitted):
         text = path.read_text()
         self.assertIn("constant(0.1)", text)
         path.write_text(text.replace("constant(0.1)", "constant(0.2)"))
-        result = self.automap_run(self.python, folder, "--check")
+        result = self.automap_run(self.python, folder, "--one-device", "--check")
         self.assertEqual(result.returncode, 1, result.stderr)
         self.assertRegex(result.stderr, r"step 1: .*dense_2.* differs by [\d.e-]+ \(relative; at most 0.0001\) from the module's own step")
         path.write_text("HloModule nothing")
-        result = self.automap_run(self.python, folder, "--check")
+        result = self.automap_run(self.python, folder, "--one-device", "--check")
         self.assertEqual(result.returncode, 3, result.stderr)
         self.assertRegex(result.stderr, r"update.1.0.hlo.txt: XLA does not take it")
 
