@@ -15,11 +15,11 @@ inline bool in_file_range(double value) {
 constexpr const char* kFileRange = "0 or from 1e-30 to 1e30";
 
 // Of a machine in its usual unit (GB/s, GiB, TFLOP/s): a typing error is not planned with.
-constexpr double kSmallestFigure = 1e-9, kLargestFigure = 1e9;
+constexpr double kSmallestFigure = 1e-9, kLargestFigure = 1e12;
 inline bool in_figure_range(double value) {
   return value >= kSmallestFigure && value <= kLargestFigure;  // no NaN
 }
-constexpr const char* kFigureRange = "from 1e-9 to 1e9";
+constexpr const char* kFigureRange = "from 1e-9 to 1e12";
 
 // How many times faster or larger one thing may be than another of its kind in one file.
 constexpr double kMostRatio = 1e6;

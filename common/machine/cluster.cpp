@@ -179,7 +179,10 @@ void check_cluster(const Cluster& cluster, const std::string& source) {
   not_negative(cluster.inter_latency_us, "inter_latency_us", "microseconds");
   for (const auto& [name, device] : cluster.devices) {
     const std::string path = "devices." + name;
-    positive(device.memory_gib, path + ".memory_gib", "GiB");
+    // Rows of datasets count memory in shares of a model's: any number above 0 is one there.
+    if (!(device.memory_gib > 0 && device.memory_gib <= kLargestFigure && in_file_range(device.memory_gib))) {
+      fail(path + ".memory_gib", found(device.memory_gib) + ", expected a number of GiB above 0, of at most 1e12");
+    }
     if (!(device.relative_speed <= kMostRatio && device.relative_speed >= 1 / kMostRatio)) {  // no NaN
       fail(path + ".relative_speed", found(device.relative_speed) + ", expected from 1e-6 to 1e6");
     }
