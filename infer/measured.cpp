@@ -80,8 +80,8 @@ std::vector<std::string> measured_warnings(const MeasuredStep& step, const plann
                        "(--memory-reserve 0 leaves none to the framework)");
   }
   if (step.network_factor != 1) {
-    warnings.push_back("no factor from 1/" + format_number(planners::kFarthestCompute) + " to " +
-                       format_number(planners::kFarthestCompute) + " on compute alone makes the measured layout take " +
+    warnings.push_back("no factor from " + format_number(planners::kFastestCompute) + " to " +
+                       format_number(planners::kSlowestCompute) + " on compute alone makes the measured layout take " +
                        format_ms(step.measured_ms) + ": compute and network are corrected by one factor");
   }
   return warnings;

@@ -80,7 +80,7 @@ Correction find_correction(const Layout& layout, const ScoredPlan& scored, const
     correct({compute, 1}, &changed);
     return score_layout(layout, changed, warmup).simulated_step_ms;
   };
-  const double farthest = factor > 1 ? kFarthestCompute : 1 / kFarthestCompute;
+  const double farthest = factor > 1 ? kSlowestCompute : kFastestCompute;
   const std::optional<double> compute = where_reached(step_ms, 1, estimated_ms, farthest, measured_ms);
   if (compute) return {*compute, 1};
   // Everything takes so many times as long, and so does the step.

@@ -16,8 +16,9 @@ struct Correction {
 
 // A measurement further off than this, as a factor, is of something else.
 constexpr double kFarthestMeasurement = 20;
-// Compute alone is corrected by this factor at most, or one over it.
-constexpr double kFarthestCompute = 4;
+// Compute alone is corrected by these factors: kernels that are estimated near what devices can do at all are hardly
+// faster, but software that waits between them, or worse kernels, make them several times slower.
+constexpr double kFastestCompute = 0.8, kSlowestCompute = 4;
 
 // The question's times corrected; memory stays.
 void correct(const Correction& correction, Question* question);
@@ -27,7 +28,7 @@ pipeline::Profile corrected(pipeline::Profile profile, const Correction& correct
 // were devices for.
 Layout as_scored(Layout layout, const ScoredPlan& scored);
 
-// Corrects compute alone where that reaches the measurement within kFarthestCompute, else compute and network by one
+// Corrects compute alone where that reaches the measurement, else compute and network by one
 // factor. `layout` as_scored(), and as it was `scored` without a correction. Its K stay: chosen again they jump between
 // plans that take nearly as long, and the step with them.
 Correction find_correction(const Layout& layout, const ScoredPlan& scored, const Question& question,

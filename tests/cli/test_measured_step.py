@@ -40,8 +40,8 @@ class MeasuredStep(ProgramTest):
         self.assertLess(abs(a / b - 1), share, f"{a} and {b}")
 
     def test_the_layout_takes_what_was_measured(self):
-        for layout, ratio, scaled in ((LAYOUT, 1.7, "compute"), (LAYOUT, 0.5, "compute"), (WIDE, 1.5, "compute"),
-                                      (LAYOUT, 8, "everything"), (WIDE, 0.2, "everything")):
+        for layout, ratio, scaled in ((LAYOUT, 1.7, "compute"), (LAYOUT, 0.95, "compute"), (WIDE, 1.5, "compute"),
+                                      (LAYOUT, 8, "everything"), (LAYOUT, 0.6, "everything"), (WIDE, 0.2, "everything")):
             with self.subTest(layout=layout, ratio=ratio):
                 estimate = self.estimate(layout)
                 plan, step = self.planned(layout, ratio * estimate)

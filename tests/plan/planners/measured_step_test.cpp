@@ -56,7 +56,7 @@ TEST(MeasuredStep, TheLayoutTakesWhatWasMeasured) {
       EXPECT_NEAR(corrected_step(layout, question, found) / measured, 1, 1e-7) << layout.text() << " " << ratio;
       // What takes longer than the measurement by itself, or would have to change too much, is not compute's doing.
       const bool reached = found.network == 1;
-      const double end = ratio > 1 ? kFarthestCompute : 1 / kFarthestCompute;
+      const double end = ratio > 1 ? kSlowestCompute : kFastestCompute;
       const double farthest = corrected_step(layout, question, {end, 1});
       EXPECT_EQ(reached, ratio > 1 ? farthest >= measured : farthest <= measured) << layout.text() << " " << ratio;
       if (!reached) {
