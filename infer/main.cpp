@@ -158,7 +158,7 @@ void read_software(Call& call, const PlanInput* known) {
   const Software* const software = find_software(word, *call.framework);
   if (call.given && word == "auto" && software != of_plan && software != nullptr && has_times(*software)) {
     call.departures.push_back(std::string("counted in ") + software->name + " (--for); the plan was made with " +
-                              (of_plan == nullptr ? "a compiled step" : of_plan->name));
+                              whose_times({of_plan, of_plan != nullptr && has_times(*of_plan)}));
   }
   const bool named = word != "auto" && !by_plan;
   if (named && software != nullptr) {
@@ -212,7 +212,14 @@ void ask(Call& call) {
   call.question = make_question(call.options, call.input.profile, call.cluster);
   call.question.request = call.request;
   call.question.framework = call.framework;
-  if (call.given) call.measured = call.given->measured_step;
+  if (call.given && call.given->measured_step) {
+    const std::string other = other_times(*call.given->measured_step, call.question, whose_times(call.runs_in));
+    if (other.empty()) {
+      call.measured = call.given->measured_step;
+    } else {
+      call.departures.push_back(other);
+    }
+  }
   correct(call.correction(), &call.question);
 }
 
@@ -371,21 +378,17 @@ int run_sweep(const Call& call) {
   return StopToken::stop_requested() ? kExitStoppedEarly : 0;
 }
 
-// The given plan or layout, which the framework can run.
-planners::ScoredPlan score_asked(Call& call) {
-  planners::ScoredPlan scored = call.layout ? score_layout(*call.layout, call.question)
-                                            : score_given(std::move(*call.given), call.question, call.overrides);
-  const std::string lacks = inexpressible(*call.framework, scored.placed, call.question.profile());
-  if (lacks.empty()) return scored;
-  throw Error(ErrorKind::kUsage,
-              std::string(call.layout ? "--layout: " : call.options.plan + ": ") + call.framework->name +
-                  " cannot run " + lacks,
-              "drop --for; " + std::string(call.framework->name) + " has " + framework_text(*call.framework));
-}
-
 // What the given plan or layout takes; the program's exit code.
 int run_score(Call& call) {
-  const planners::ScoredPlan scored = score_asked(call);
+  const planners::ScoredPlan scored = call.layout ? score_layout(*call.layout, call.question)
+                                                  : score_given(std::move(*call.given), call.question, call.overrides);
+  const std::string lacks = inexpressible(*call.framework, scored.placed, call.question.profile());
+  if (!lacks.empty()) {
+    throw Error(ErrorKind::kUsage,
+                std::string(call.layout ? "--layout: " : call.options.plan + ": ") + call.framework->name +
+                    " cannot run " + lacks,
+                "drop --for; " + std::string(call.framework->name) + " has " + framework_text(*call.framework));
+  }
   PlanDocument document = document_of(call.question, scored, call.input, call.options.input.device);
   document.warnings.insert(document.warnings.end(), call.departures.begin(), call.departures.end());
   tell_framework(call, scored.placed, document);
@@ -393,9 +396,10 @@ int run_score(Call& call) {
   return scored.infeasible.empty() ? 0 : exit_code(ErrorKind::kInfeasible);
 }
 
-// The layout that was measured is scored, and the question's times are corrected by it.
+// The layout that was measured is scored, and the question's times are corrected by it. Whether the framework that is
+// planned for can run it is no matter: it has run.
 void take_measurement(Call& call) {
-  const planners::ScoredPlan scored = score_asked(call);
+  const planners::ScoredPlan scored = score_layout(*call.layout, call.question);
   InferOptions& options = call.options;
   const double batch = scored.placed.problem().micro_batch_samples() * scored.placed.problem().micro_batches();
   // The plan is for the batch that was measured.
@@ -404,9 +408,8 @@ void take_measurement(Call& call) {
     call.table.set_unless_given("batch", std::to_string(std::llround(batch)), "--layout");
     call.question.step = make_step(options);
   }
-  const Software* const software = call.runs_in.timed ? call.runs_in.software : nullptr;
   call.measured = measured_step(as_scored(*call.layout, scored), scored, call.question, options.measured_step_s * 1e3,
-                                software == nullptr ? "a compiled step" : software->name);
+                                whose_times(call.runs_in));
   std::vector<std::string> notes = measured_warnings(*call.measured, scored);
   call.departures.insert(call.departures.end(), notes.begin(), notes.end());
   options.input.max_width = call.widest_plan;
@@ -489,6 +492,10 @@ int run_search(Call& call) {
   PlanDocument document =
       document_of(call.question, answer, call.input, call.options.input.device, narrowing_options(call.table));
   document.warnings.insert(document.warnings.end(), call.departures.begin(), call.departures.end());
+  if (call.measured) {
+    const std::string beyond = beyond_peak(document.utilization);
+    if (!beyond.empty()) document.warnings.push_back(beyond);
+  }
   // Who asked to stop waits neither for the cases of --sensitivity nor for every planner in turn.
   if (call.options.sensitivity && !StopToken::stop_requested()) {
     add_sensitivity(call.question, answer.plan(), document);

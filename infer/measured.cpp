@@ -17,22 +17,24 @@ std::string times_text(double factor) {
   return format_number(factor) + " times";
 }
 
-// Devices, what they compute, how the layout is parallel, and what runs it. The first two tell which errors are usual;
-// the rest says of what they are known here.
-std::string class_of(const planners::Layout& layout, const planners::Question& question, const std::string& software) {
+// Devices, what they compute, and what runs it: what the times are of. The first two tell which errors are usual.
+std::string times_of(const planners::Question& question, const std::string& software) {
   std::vector<std::string> parts;
   for (const machine::ServerGroup& servers : question.cluster.servers) {
     const std::string type = machine::device_type(servers.device);
     if (std::find(parts.begin(), parts.end(), type) == parts.end()) parts.push_back(type);
   }
   if (!question.profile().work.empty()) parts.push_back(question.profile().work);
+  parts.push_back(software);
+  return join(parts);
+}
+
+std::string how_parallel(const planners::Layout& layout) {
   std::vector<std::string> parallel;
   if (layout.pp > 1) parallel.emplace_back("pipeline");
   if (layout.tp > 1) parallel.emplace_back("tensor");
   if (layout.dp > 1) parallel.emplace_back(layout.variant.zero > 0 ? "sharded data" : "data");
-  parts.push_back(parallel.empty() ? "one replica of one device" : join(parallel, " and ") + " parallel");
-  parts.push_back(software);
-  return join(parts);
+  return parallel.empty() ? "one replica of one device" : join(parallel, " and ") + " parallel";
 }
 
 // "compute takes 1.2 times as long"; empty: nothing is corrected.
@@ -63,7 +65,7 @@ MeasuredStep measured_step(const planners::Layout& layout, const planners::Score
   const planners::ExpectedErrors errors = planners::expected_errors(question.profile(), question.cluster);
   step.usual_factor_least = 1 / (1 + errors.compute_less);
   step.usual_factor_most = 1 + errors.compute_more;
-  step.error_class = class_of(layout, question, software);
+  step.error_class = join(std::vector<std::string>{times_of(question, software), how_parallel(layout)});
   const planners::Correction found = find_correction(layout, scored, question, measured_ms);
   step.compute_factor = found.compute;
   step.network_factor = found.network;
@@ -85,6 +87,19 @@ std::vector<std::string> measured_warnings(const MeasuredStep& step, const plann
                        format_ms(step.measured_ms) + ": compute and network are corrected by one factor");
   }
   return warnings;
+}
+
+std::string other_times(const MeasuredStep& step, const planners::Question& question, const std::string& software) {
+  const std::string now = times_of(question, software);
+  if (step.error_class.rfind(now + ", ", 0) == 0) return "";
+  return "the correction by " + step.layout + ", which took " + format_ms(step.measured_ms) +
+         ", is left out: it was measured of " + step.error_class + "; these times are of " + now;
+}
+
+std::string beyond_peak(const pipeline::PlanUtilization& plan) {
+  if (!(plan.mfu > 1)) return "";
+  return "the plan computes " + format_percent(plan.mfu) +
+         " of what its devices can do at most: is --measured-step one whole step of that batch and layout?";
 }
 
 planners::Correction correction_of(const MeasuredStep& step) {

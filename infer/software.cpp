@@ -117,6 +117,10 @@ RunsIn run_in(const Software* software, bool named, bool profile, const std::str
   return out;
 }
 
+std::string whose_times(const RunsIn& runs_in) {
+  return runs_in.timed ? runs_in.software->name : "a compiled step";
+}
+
 std::string software_text(const Software& software, const std::optional<machine::DeviceModel>& device,
                           const OptionTable& table) {
   const double host_us = device ? device->host_us : software.host_us;

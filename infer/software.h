@@ -41,6 +41,8 @@ struct RunsIn {
 RunsIn run_in(const Software* software, bool named, bool profile, const std::string& device, InputOptions* input,
               machine::Cluster* cluster);
 
+// "megatron", or "a compiled step", whose times all others have.
+std::string whose_times(const RunsIn& runs_in);
 // "software megatron: 100 us of host time for a kernel, gradients summed behind the last backward pass (...)", of what
 // counts. `device`: that of the times, where it is one of its own.
 std::string software_text(const Software& software, const std::optional<machine::DeviceModel>& device,

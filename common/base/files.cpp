@@ -49,7 +49,11 @@ std::string read_whole(const std::string& path, std::uint64_t limit_bytes, bool 
   // A FIFO in place of a file of the program's own would be waited for without end.
   if (!is_input) require_regular_file(path);
   std::optional<OtherSideWait> wait;
-  if (is_input && !regular_file_id(path)) wait.emplace();
+  if (is_input && !regular_file_id(path)) {
+    wait.emplace();
+    if (StopToken::stop_requested())
+      throw Error(ErrorKind::kStopped, "stopped by a signal before " + source + " was read");
+  }
   FileDescriptor file(path == "-" ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) {
     const int error = errno;

@@ -119,6 +119,15 @@ void create_folders(const std::string& given) {
   if (::mkdir(path.c_str(), 0777) != 0 && (errno != EEXIST || !folder_id(path))) throw_write_error(path, errno);
 }
 
+namespace {
+
+bool is_fifo(const std::string& path) {
+  struct stat info = {};
+  return ::stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode);
+}
+
+}  // namespace
+
 void throw_write_error(const std::string& path, int error) {
   std::string hint;
   if (error == ENOSPC || error == EDQUOT)
@@ -127,7 +136,7 @@ void throw_write_error(const std::string& path, int error) {
     hint = "the file size limit of this shell (ulimit -f) is too low: raise it; nothing half written is left";
   }
   if (error == EACCES || error == EPERM || error == EROFS) hint = "choose an output path that you may write to";
-  if (error == ENXIO) hint = "nobody reads from it";
+  if (error == ENXIO && is_fifo(path)) hint = "nobody reads from it: start its reader first, or name a file";
   if (error == ENOENT) hint = "create the folder first";
   if (error == ENOTDIR) hint = "a file is where a folder should be; choose another output path";
   if (error == ELOOP) hint = "it is a link that leads back to itself: remove it, or choose another output path";

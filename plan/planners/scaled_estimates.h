@@ -9,7 +9,7 @@
 
 namespace automap::planners {
 
-// Of the positions (first, last], from 0. A profile of replicas of several devices knows its collectives at one number
+// Of the positions [first, last), from 0. A profile of replicas of several devices knows its collectives at one number
 // of samples alone: at others they are taken to be proportional.
 void scale_times(pipeline::Profile& profile, std::size_t first, std::size_t last, double kernels, double collectives);
 

@@ -70,7 +70,7 @@ def counted(count, what):
 
 
 def devices_text(layouts):
-    """"8 devices (2 x 2 and 4 x 1, ZeRO 1)": of every kind of group its replicas x width."""
+    """"8 devices, groups of 2 x 2, 4 x 1 with ZeRO 1": of every kind of group its replicas x width."""
     kinds = []
     for layout in layouts:
         kind = f"{layout.replicas} x {layout.width}" + (f" with ZeRO {layout.zero}" if layout.zero else "")

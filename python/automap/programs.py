@@ -37,12 +37,22 @@ class GroupLayout:
         """By axis ("replicas", "width") the dimension that is in parts over it."""
         return self.splits.get(name, {})
 
-    def check(self):
+    def check(self, shapes):
+        """`shapes`: "f32[2,3]" of every input and value by its name."""
         if not (1 <= self.replicas and 1 <= self.width and self.zero in range(4) and isinstance(self.not_divided, list)):
             raise ValueError(f"a group of {self.replicas} x {self.width} devices with ZeRO {self.zero}")
+        unknown = [name for name in (*self.splits, *self.not_divided) if name not in shapes]
+        if unknown:
+            raise ValueError(f"a group holds {unknown[0]}, which is no input or value")
         for name, split in self.splits.items():
-            if not set(split) <= {"replicas", "width"} or not all(type(dim) is int and dim >= 0 for dim in split.values()):
-                raise ValueError(f"{split} of {name}")
+            dims = [int(extent) for extent in shapes[name].partition("[")[2].rstrip("]").split(",") if extent]
+            parts = {dim: 1 for dim in split.values()}
+            for axis, dim in split.items():
+                if axis not in ("replicas", "width") or type(dim) is not int or dim not in range(len(dims)):
+                    raise ValueError(f"{split} of {name}, which is {shapes[name]}")
+                parts[dim] *= self.replicas if axis == "replicas" else self.width
+            if any(dims[dim] % count for dim, count in parts.items()):
+                raise ValueError(f"{split} of {name}, which is {shapes[name]}, on {self.replicas} x {self.width} devices")
 
 
 ONE_DEVICE = {"replicas": 1, "width": 1, "zero": 0, "splits": {}, "not_divided": []}
@@ -64,8 +74,8 @@ class Section:
             for name in program.reads:
                 self.readers.setdefault(name, []).append(program)
 
-    def check(self):
-        """Raises ValueError where its lists do not fit each other."""
+    def check(self, shapes):
+        """Raises ValueError where its lists do not fit each other. `shapes` of the inputs, by their names."""
         if self.micro_batches < 1:
             raise ValueError(f"micro_batches is {self.micro_batches}")
         if self.groups < 1 or len(self.order) != self.groups:
@@ -77,10 +87,10 @@ class Section:
             for kind, part, micro_batch in order:
                 if kind not in ("F", "B", "W") or part < 0 or micro_batch not in range(self.micro_batches):
                     raise ValueError(f"{[kind, part, micro_batch]} in a list of work")
-        for layout in self.layouts:
-            layout.check()
         if not all(isinstance(told, dict) for told in (self.values, self.holders, *self.results)):
             raise TypeError("values, holders or results")
+        for layout in self.layouts:
+            layout.check({**shapes, **{name: told["shape"] for name, told in self.values.items()}})
 
     @property
     def devices(self):
@@ -130,7 +140,7 @@ class Manifest:
             self.whole = Section(record["whole"], [[["B", 0, m] for m in range(self.micro_batches)]], [ONE_DEVICE],
                                  self.micro_batches)
             for section in (self.plan, self.whole):
-                section.check()
+                section.check({self.input_name(one): one["shape"] for one in self.inputs})
         except KeyError as error:
             raise ProgramsError(f"{path}: {error} is missing; write the folder again") from None
         except (TypeError, ValueError, AttributeError, IndexError) as error:

@@ -1,6 +1,8 @@
 """automap-infer --measured-step: the factor of a measured layout, the plan made with it, its file, what is refused."""
 
 import json
+import re
+import shlex
 import unittest
 
 from programs import FIXTURES, SOURCE, ProgramTest, profile_csv, run
@@ -87,7 +89,7 @@ class MeasuredStep(ProgramTest):
         for part in ("Timed ", "measured, ", "1.30 times as long, unusual (0.909 to 1.25)", "Corrected here: compute takes"):
             self.assertIn(part, " ".join(result.stdout.split()) + " ")
         plan = json.loads(path.read_text())
-        self.assertIn("a100-80gb, matmul bf16, tensor and data parallel, a compiled step", plan["measured_step"]["class"])
+        self.assertIn("a100-80gb, matmul bf16, a compiled step, tensor and data parallel", plan["measured_step"]["class"])
         self.assertEqual(plan["provenance"]["option_layout"], WIDE)
         self.assertTrue(plan["provenance"]["option_measured_step"].endswith("s"))
         again = self.document("--plan", path, question=QUESTION[:3])
@@ -99,6 +101,42 @@ class MeasuredStep(ProgramTest):
         for key, value in (("compute_factor", 0), ("network_factor", 1e9), ("usual_factors", [1]), ("layout", 3)):
             broken = self.put("broken.json", json.dumps({**plan, "measured_step": {**plan["measured_step"], key: value}}))
             self.assert_fails(run("automap-infer", *QUESTION[:3], "--plan", broken), 3, "broken.json", "measured_step", key)
+
+    def test_a_correction_is_of_the_times_that_were_measured(self):
+        """The file's correction is left out where devices or software are others, and said to be."""
+        path = self.folder / "plan.json"
+        result = run("automap-infer", *QUESTION, "--effort", "quick", "--layout", LAYOUT, "--measured-step",
+                     f"{1.3 * self.estimate(LAYOUT)}ms", "-o", path)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        plain = json.loads(path.read_text())
+        del plain["measured_step"]
+        uncorrected = self.put("plain.json", json.dumps(plain))
+        for change in (("--cluster", "h100-2x8"), ("--cluster", "a100-2x8", "--software", "megatron")):
+            with self.subTest(change):
+                question = (QUESTION[0], *change)
+                now = self.document("--plan", path, question=question)
+                self.assertEqual(now["simulated_step_ms"], self.document("--plan", uncorrected, question=question)["simulated_step_ms"])
+                self.assertNotIn("measured_step", now)
+                self.assertIn("is left out: it was measured of a100-80gb, matmul bf16, a compiled step", "".join(now["warnings"]))
+
+    def test_what_emit_says_to_type_can_be_typed(self):
+        """The measured layout has run, whatever the framework that is asked about can run."""
+        path = self.folder / "plan.json"
+        layout = "dp=4,tp=2,zero=2,micro-batch-size=8"
+        result = run("automap-infer", *QUESTION, "--effort", "quick", "--layout", layout, "--measured-step", "12ms", "-o", path)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        emitted = run("automap-emit", path, "--to", "maxtext", "--model", QUESTION[0], "--cluster", "a100-2x8", "-o",
+                      self.folder / "arguments")
+        said = re.search(r"takes ([\d.]+) ms.*: (automap-infer .*--measured-step 0.012s --layout .*) -o FILE", emitted.stderr)
+        self.assertTrue(said, emitted.stderr)
+        found = run(*shlex.split(said[2]), "--json")
+        self.assertEqual(found.returncode, 0, found.stderr)
+        self.assert_near(json.loads(found.stdout)["simulated_step_ms"], float(said[1]), 2e-3)
+
+    def test_more_than_devices_can_do_is_doubted(self):
+        plan = self.document("--effort", "quick", "--layout", LAYOUT, "--measured-step", f"{0.06 * self.estimate(LAYOUT)}ms")
+        self.assertGreater(plan["utilization"]["mfu"], 1)
+        self.assertIn("of what its devices can do at most: is --measured-step one whole step", "".join(plan["warnings"]))
 
     def test_a_layout_that_does_not_fit_ran(self):
         model = (FIXTURES / "llama_8b.hlo.gz", "--cluster", "h100-4x8", "--batch", "256", "--effort", "quick")

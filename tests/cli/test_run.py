@@ -225,7 +225,9 @@ class Programs(Emitted):
         manifest = Manifest(str(folder))
         self.assertIn("p2", manifest.plan.layouts[0].not_divided)
         record = json.loads((folder / "manifest.json").read_text())
-        for key, value in (("replicas", 0), ("splits", {"p1": {"rows": 0}}), ("splits", {"p1": {"width": -1}}), ("zero", 4)):
+        for key, value in (("replicas", 0), ("splits", {"p1": {"rows": 0}}), ("splits", {"p1": {"width": -1}}), ("zero", 4),
+                           ("splits", {"p1": {"width": 9}}), ("splits", {"p99": {"replicas": 0}}), ("not_divided", ["p99"]),
+                           ("splits", {"p2": {"replicas": 0}})):
             changed = json.loads(json.dumps(record))
             changed["groups"][0][key] = value
             (folder / "manifest.json").write_text(json.dumps(changed))
@@ -375,7 +377,7 @@ class Numbers(Emitted):
     def look(self, name, devices):
         flags = f"--xla_force_host_platform_device_count={devices} --xla_backend_optimization_level=0"
         result = subprocess.run([self.python, "-B", "-c", LOOK, str(SOURCE / "python"), str(self.folder / name)], capture_output=True,
-                                text=True, env=environment(XLA_FLAGS=flags, JAX_PLATFORMS="cpu"))
+                                text=True, env=environment(XLA_FLAGS=flags, JAX_PLATFORMS="cpu"), timeout=300)
         self.assertEqual(result.returncode, 0, result.stderr)
         return json.loads(result.stdout)
 

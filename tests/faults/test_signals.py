@@ -108,26 +108,34 @@ class WhoIsAtTheOtherEnd(Faults):
         os.mkfifo(self.folder / "pipe")
         self.infer = ["automap-infer", "--cluster", "config-a", "-q", "--effort", "quick"]
 
-    def used_s(self, process):
+    def answers_signals(self, process):
+        caught = Path(f"/proc/{process.pid}/status").read_text().partition("SigCgt:")[2].split()[0]
+        return int(caught, 16) >> (signal.SIGTERM - 1) & 1
+
+    def used(self, process):
+        """State and ticks of processor time."""
         fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-        return int(fields[11]) + int(fields[12])
+        return fields[0], fields[11], fields[12]
 
     def test_of_an_output_and_of_an_input(self):
         profile = self.put("profile.csv", profile_csv())
-        for command in ([*self.infer, profile, "-o", self.folder / "pipe"], [*self.infer, self.folder / "pipe"]):
+        # Several questions can be stopped from the beginning, also while the model is read.
+        for command in ([*self.infer, profile, "-o", self.folder / "pipe"], [*self.infer, self.folder / "pipe", "--vary", "batch=64,128"]):
             with self.subTest(command):
                 process = self.start(*command)
-                # It waits when it computes no more.
-                used = -1
-                while process.poll() is None and used != (used := self.used_s(process)):
+                while process.poll() is None and not self.answers_signals(process):
+                    time.sleep(0.01)
+                # It waits when it sleeps and computes no more.
+                before = None
+                while process.poll() is None and before != (before := self.used(process)) or before[0] != "S":
                     time.sleep(0.5)
                 process.send_signal(signal.SIGTERM)
                 errors = self.end(process)[1]
                 # A machine that let it compute nothing for so long has sent the signal while it planned.
-                if process.returncode != 143:
-                    self.assertEqual(process.returncode, 3)
-                    self.assertIn(b"nobody reads from it", errors)
+                self.assertTrue(process.returncode == 143 or b"nobody reads from it" in errors or b"stopped by a signal" in errors,
+                                (process.returncode, errors))
 
+    @unittest.skipUnless((BIN / "libautomap_learned.so").exists(), "built without LibTorch")
     def test_of_a_file_that_a_search_keeps(self):
         profile = self.put("profile.csv", profile_csv())
         process = self.start(*self.infer, profile, "--planner", "online", "--time-limit", "1s", "--search-state", self.folder / "pipe")

@@ -51,12 +51,7 @@ AskedAgain ask_again(const pipeline::PlanDocument& document, const std::string& 
                    "--cluster",     cluster ? cluster_word : preset,
                    "--batch",       std::to_string(std::llround(document.batch())),
                    "--for",         framework.name};
-  std::vector<std::string> kept = kept_options(document);
-  if (const auto& measured = document.measured_step) {
-    constexpr int kDigits = 9;
-    kept.insert(kept.end(), {"--measured-step", format_number(measured->measured_ms, kDigits) + "ms", "--layout",
-                             measured->layout});
-  }
+  const std::vector<std::string> kept = kept_options(document);
   again.command.insert(again.command.end(), kept.begin(), kept.end());
   infer::InferOptions options;
   OptionTable table{"infer", ""};
@@ -69,7 +64,7 @@ AskedAgain ask_again(const pipeline::PlanDocument& document, const std::string& 
   std::string bytes = infer::read_model_bytes(options.input.path);
   again.software = infer::find_software(options.software, framework);
   const bool profile = infer::is_profile(bytes, options.input.path);
-  infer::run_in(again.software, false, profile, options.device, &options.input, &on);
+  const infer::RunsIn runs_in = infer::run_in(again.software, false, profile, options.device, &options.input, &on);
   again.input = read_input(options.input, on, std::move(bytes));
   planners::GivenPlan given;
   given.source = source;
@@ -82,7 +77,14 @@ AskedAgain ask_again(const pipeline::PlanDocument& document, const std::string& 
   planners::Question& question = again.question.emplace(make_question(options, again.input.profile, on));
   question.request = make_request(options);
   question.framework = &framework;
-  if (document.measured_step) planners::correct(infer::correction_of(*document.measured_step), &question);
+  // The measurement goes on where it is one of these times, and the command corrects by it alike.
+  const auto& measured = document.measured_step;
+  const auto said = document.provenance.find("option_measured_step");
+  if (measured && said != document.provenance.end() && measured->batch == document.batch() &&
+      infer::other_times(*measured, question, infer::whose_times(runs_in)).empty()) {
+    planners::correct(infer::correction_of(*measured), &question);
+    again.command.insert(again.command.end(), {"--measured-step", said->second, "--layout", measured->layout});
+  }
   again.explored = explores(options, question.request);
   return again;
 }
