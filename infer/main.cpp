@@ -253,17 +253,10 @@ void note_provenance(const Call& call, PlanDocument& document) {
   if (software != nullptr && has_times(*software) && !call.runs_in.timed) document.provenance.erase("option_software");
 }
 
-void print_document(Call& call, PlanDocument document, const pipeline::PlacedPlan& placed, double free_plan_ms = 0) {
+// What the answer's sentences depend on besides the document.
+ReportOptions report_options(const Call& call, double free_plan_ms) {
   const InferOptions& options = call.options;
   const Software* const software = call.runs_in.software;
-  if (software != nullptr && (call.runs_in.timed || options.input.device || !has_times(*software))) {
-    document.estimates.insert(document.estimates.begin(), software_text(*software, options.input.device, call.table));
-  }
-  if (call.measured) {
-    document.measured_step = call.measured;
-    document.estimates.insert(document.estimates.begin(), correction_text(*call.measured));
-  }
-  if (call.documented()) note_provenance(call, document);
   ReportOptions report;
   report.all_planners = options.all_planners;
   report.model_batch = call.input.profile.micro_batch_size;
@@ -286,6 +279,30 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
     report.framework = call.framework->name;
     report.plans_for = std::string(call.framework->name) + ": " + framework_text(*call.framework);
   }
+  return report;
+}
+
+// What is said of every document that is printed or written: by whose times it is, from what it was made, and the
+// answer's sentences.
+void complete(const Call& call, const ReportOptions& report, PlanDocument& document) {
+  const Software* const software = call.runs_in.software;
+  const OwnDevice& device = call.options.input.device;
+  if (software != nullptr && (call.runs_in.timed || device || !has_times(*software))) {
+    document.estimates.insert(document.estimates.begin(), software_text(*software, device, call.table));
+  }
+  if (call.measured) {
+    document.measured_step = call.measured;
+    document.estimates.insert(document.estimates.begin(), correction_text(*call.measured));
+  }
+  if (!call.documented()) return;
+  note_provenance(call, document);
+  document.report = summary_sentences(document, report);
+}
+
+void print_document(Call& call, PlanDocument document, const pipeline::PlacedPlan& placed, double free_plan_ms = 0) {
+  const InferOptions& options = call.options;
+  const ReportOptions report = report_options(call, free_plan_ms);
+  complete(call, report, document);
   if (call.plan_file) call.plan_file->write(to_json_text(document));
   call.pictures->write({&document, &placed, &call.cluster, nullptr, report, options.output == "-" ? "" : options.output,
                         asked_text(call.table)});
@@ -565,10 +582,11 @@ std::optional<VariedRow> ask_value(int argc, char** argv, const Varied& varied, 
     if (StopToken::stop_requested()) return std::nullopt;
     if (!answer.one_width.found()) fail_without_plan(call.question, answer.notes, call.options.limit != "all");
     row.plan = document_of(call.question, answer, call.input, call.options.input.device, narrowing_options(call.table));
+    row.plan->warnings.insert(row.plan->warnings.end(), call.departures.begin(), call.departures.end());
     if (call.options.json) {
       tell_framework(call, answer.plan().placed, *row.plan);
       if (!StopToken::stop_requested()) tell_nearest(call, *row.plan);
-      note_provenance(call, *row.plan);
+      complete(call, report_options(call, answer.free_plan_ms), *row.plan);
     }
   } catch (const Error& e) {
     if (e.kind() == ErrorKind::kStopped) return std::nullopt;

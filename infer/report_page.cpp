@@ -47,7 +47,7 @@ std::string answer_markup(const ReportPage& page) {
   std::string out;
   for (const std::string& warning : page.document->warnings) out += paragraph("Note: " + warning, " class=\"warn\"");
   out += "<dl class=\"answer\">\n";
-  for (const SummarySentence& sentence : summary_sentences(*page.document, page.options)) {
+  for (const pipeline::PlanSentence& sentence : summary_sentences(*page.document, page.options)) {
     out += "<dt>" + escape_markup(sentence.label) + "</dt><dd>" + escape_markup(sentence.text) + "</dd>\n";
   }
   return out + "</dl>\n";

@@ -416,8 +416,8 @@ std::string summary_text(const PlanDocument& document, const ReportOptions& opti
   return out;
 }
 
-std::vector<SummarySentence> summary_sentences(const PlanDocument& document, const ReportOptions& options) {
-  std::vector<SummarySentence> sentences;
+std::vector<pipeline::PlanSentence> summary_sentences(const PlanDocument& document, const ReportOptions& options) {
+  std::vector<pipeline::PlanSentence> sentences;
   for (const Entry& entry : entries_of(document, options)) {
     if (entry.rows.empty()) sentences.push_back({entry.label, entry.text});
     for (const std::string& row : entry.rows) {

@@ -22,11 +22,9 @@ std::string kind_text(const pipeline::PlanDocument& document);
 std::string summary_text(const pipeline::PlanDocument& document, const ReportOptions& options,
                          int width = kSummaryWidth, std::size_t most_lines = kSummaryLines);
 
-// The same sentences whole, each behind its label, for pages; an empty label goes on with the one before.
-struct SummarySentence {
-  std::string label, text;
-};
-std::vector<SummarySentence> summary_sentences(const pipeline::PlanDocument& document, const ReportOptions& options);
+// The same sentences whole, for pages and documents.
+std::vector<pipeline::PlanSentence> summary_sentences(const pipeline::PlanDocument& document,
+                                                      const ReportOptions& options);
 
 // The columns of the terminal on standard output, kSummaryWidth at most; without one kSummaryWidth.
 int summary_width();

@@ -670,6 +670,10 @@ std::string to_json_text(const PlanDocument& document) {
                         {"simulated_step_ms", other.simulated_step_ms}});
     }
   }
+  if (!document.report.empty()) {
+    Json& report = json["report"] = Json::array();
+    for (const PlanSentence& one : document.report) report.push_back({{"label", one.label}, {"text", one.text}});
+  }
   if (!document.corners.empty()) json["corners"] = corners_json(document.corners);
   if (document.mixed_widths()) {
     Json& partitions = json["partitions"] = Json::array();
@@ -875,6 +879,12 @@ void read_extras(const PlanObject& reader, PlanDocument& document) {
   }
   if (reader.has("estimates")) document.estimates = reader.texts("estimates");
   if (reader.has("warnings")) document.warnings = reader.texts("warnings");
+  if (reader.has("report")) {
+    for (const Json& item : reader.array("report")) {
+      const PlanObject one(item, reader.where("report"));
+      document.report.push_back({one.text("label"), one.text("text")});
+    }
+  }
 }
 
 // The stage `s`, from 0, says what the lists say of it.

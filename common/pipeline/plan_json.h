@@ -83,6 +83,11 @@ struct PlanLimitText {
   std::string text;
 };
 
+// One sentence of the answer in words, behind its label; an empty label goes on with the one before.
+struct PlanSentence {
+  std::string label, text;
+};
+
 // The best plan found whose cuts lie between whole layers, of the same schedule (its stages and their widths may
 // differ).
 struct LayerSplit {
@@ -270,6 +275,7 @@ struct PlanDocument {
   std::vector<std::string>
       estimates;  // how far the numbers under the plan are expected to be off (plan/planners/believable.h)
   std::vector<std::string> warnings;
+  std::vector<PlanSentence> report;            // of documents that somebody wrote or printed: the answer in sentences
   std::vector<const PlanPart*> parts() const;  // of the model, in its order
   std::vector<int> stage_widths() const;       // [S]
   bool mixed_widths() const;                   // they differ

@@ -24,9 +24,13 @@ def arguments(argv):
     parser.add_argument("--platform", default="cpu", metavar="NAME", help="cpu, gpu or tpu (default: cpu, as many devices as the plan has)")
     parser.add_argument("--one-device", action="store_true",
                         help="run every group on one device instead of as many as the plan has; the numbers are the same")
+    parser.add_argument("--trace", metavar="FILE.json",
+                        help="write what ran when in the last step, of every group (Perfetto and chrome://tracing read it)")
     asked = parser.parse_args(argv)
     if asked.steps < 1:
         parser.error("--steps: at least 1")
+    if asked.trace and asked.check:
+        parser.error("--trace: not with --check, which compares numbers and times nothing")
     return asked
 
 
@@ -88,6 +92,7 @@ def run(asked):
 
     from automap import check
     from automap.execution import Execution
+    from automap.trace import Trace, write_trace
 
     note_devices(manifest)
     what = f"{manifest.model}: {counted(manifest.plan.groups, 'group')}, {counted(manifest.micro_batches, 'micro-batch')}, {manifest.schedule}"
@@ -108,13 +113,17 @@ def run(asked):
     for step in range(1, asked.steps + 1):
         batches = [{manifest.input_name(one): check.draw(one, generator) for one in fed} for _ in range(manifest.micro_batches)]
         begun = time.perf_counter()
-        state, results = execution.step(state, batches)
+        trace = Trace(manifest.plan.groups) if asked.trace and step == asked.steps else None
+        state, results = execution.step(state, batches, trace)
         for held in state.values():
             for array in held.values():
                 array.block_until_ready()
         took = 1e3 * (time.perf_counter() - begun)
         loss = "" if manifest.loss_result is None else f", loss {float(np.asarray(results[manifest.loss_result])):.6g}"
         print(f"step {step}: {took:.1f} ms{loss}")
+        if trace:
+            write_trace(asked.trace, manifest, trace.finish())
+            print(f"automap-run: {asked.trace} has what ran when in step {step}", file=sys.stderr)
     return 0
 
 

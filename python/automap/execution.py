@@ -107,7 +107,7 @@ class Execution:
     def gather(self, state):
         return {name: np.asarray(held[self.section.holders[name]["owner"]]) for name, held in state.items()}
 
-    def step(self, state, batches):
+    def step(self, state, batches, trace=None):
         """`batches`: of every micro-batch its arrays by name. The new state, and the results by number."""
         section = self.section
         fed = [{(name, g): self.put(array, name, g) for name, array in batch.items() for g in self.holders(name)}
@@ -127,8 +127,15 @@ class Execution:
                     if section.is_value(name):
                         uses[group, name, item[2]] = uses.get((group, name, item[2]), 0) + 1
 
+        def called(program, m, arrays):
+            dispatched = trace.dispatching() if trace else None
+            made = self.run_of[program.name](arrays)
+            if trace:
+                trace.ran(program, m, dispatched, made)
+            return made
+
         def run(program, m):
-            made = self.run_of[program.name]([operand(name, program.group, m) for name in program.reads])
+            made = called(program, m, [operand(name, program.group, m) for name in program.reads])
             for name, array in zip(program.makes, made):
                 how = section.combined(name)
                 if how == "mean":
@@ -172,7 +179,7 @@ class Execution:
 
         for program in section.updates:
             read = [value(n, program.group) if section.is_value(n) else operand(n, program.group, 0) for n in program.reads]
-            for name, array in zip(program.makes, self.run_of[program.name](read)):
+            for name, array in zip(program.makes, called(program, 0, read)):
                 once[name, program.group] = array
         results = []
         for result in section.results:

@@ -381,12 +381,35 @@ class Numbers(Emitted):
         self.assertEqual(result.returncode, 0, result.stderr)
         return json.loads(result.stdout)
 
+    def trace_has_what_the_lists_have(self, trace, manifest):
+        events = [event for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"]
+        by_name = {}
+        for group, order in enumerate(manifest.plan.order):
+            ran = [event for event in events if event["pid"] == group + 1]
+            programs = [(manifest.plan.program_of(item), item[2]) for item in order]
+            expected = [f"{program.kind} {m + 1}, part {program.place + 1}" for program, m in programs if program]
+            self.assertEqual([event["name"] for event in ran if event["cat"] != "update"], expected)
+            self.assertTrue(any(event["cat"] == "update" for event in ran))
+            for before, after in zip(ran, ran[1:]):
+                self.assertLessEqual(before["ts"] + before["dur"], after["ts"] + 1e-3)
+            by_name.update({event["name"]: event for event in ran})
+        # The second part's forward waits for the first's, of every micro-batch.
+        for m in range(1, manifest.micro_batches + 1):
+            first, second = by_name[f"forward {m}, part 1"], by_name[f"forward {m}, part 2"]
+            self.assertLessEqual(first["ts"] + first["dur"], second["ts"] + 1e-3)
+
     def test_two_layers_on_two_groups_and_what_differs_is_named(self):
         folder = self.emit("mlp", FIXTURES / "tiny_mlp.hlo", "--stages", "2", "--schedule", "zb-h1", samples=16, count=4)
         self.check(folder, "2 groups, 4 micro-batches, zb-h1")
-        result = self.automap_run(self.python, folder, "--one-device", "--steps", "2")
+        trace = self.folder / "ran.json"
+        result = self.automap_run(self.python, folder, "--one-device", "--steps", "2", "--trace", trace)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertRegex(result.stdout, r"step 1: .* ms, loss [\d.]+\nstep 2: ")
+        self.trace_has_what_the_lists_have(trace, Manifest(str(folder)))
+        result = self.automap_run(self.python, folder, "--one-device", "--steps", "1", "--trace", self.folder / "none" / "ran.json")
+        self.assertEqual(result.returncode, 3)
+        self.assertRegex(result.stderr, "none/ran.json: No such file or directory; name a file in a folder that exists")
+        self.assertEqual(self.automap_run(self.python, folder, "--check", "--trace", trace).returncode, 2)
         # Another rate in one group's update, and nothing else.
         path = folder / "update.1.0.hlo.txt"
         text = path.read_text()

@@ -45,6 +45,7 @@ class Vary(ProgramTest):
                 with self.subTest(name=name, value=row["value"]):
                     self.assertEqual(without_clocks(row["plan"]), self.alone(*on, *fixed, f"--{name}", row["value"]))
         for row in self.rows(*common, "--compare-clusters", "config-a,config-b"):
+            self.assertLess({"Plan", "Takes", "Why", "Proven"}, {one["label"] for one in row["plan"]["report"]})
             self.assertEqual(without_clocks(row["plan"]), self.alone(*common, "--cluster", row["value"]))
 
     def test_figures_are_those_of_a_cluster_file(self):

@@ -141,7 +141,7 @@ pipeline::PlanCorner kind(const std::string& name, int stages, double ms) {
 
 TEST(Summary, SaysWhyNotWhatPeopleKnow) {
   const auto told = [](const PlanDocument& document) {
-    for (const SummarySentence& one : summary_sentences(document, options_of(document))) {
+    for (const pipeline::PlanSentence& one : summary_sentences(document, options_of(document))) {
       if (one.label == "Why not") return one.text;
     }
     return std::string();

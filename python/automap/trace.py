@@ -1,0 +1,83 @@
+"""What ran when: the programs of one step, of every group, as trace events that Perfetto and chrome://tracing read.
+
+JAX dispatches without waiting, so a thread for each group waits for what the group's programs make, in their order. A program
+began when it was dispatched, when the program before it on its group ended, or when the last program ended whose values it
+reads, whatever came last: the time that a value travels counts as the reader's.
+"""
+
+import json
+import os
+import queue
+import threading
+import time
+
+from automap.programs import ProgramsError
+
+
+class Trace:
+    """Given to Execution.step, which tells it of every program; finish() waits for the last one."""
+
+    def __init__(self, groups):
+        self._begun = time.perf_counter()
+        self._told = [queue.SimpleQueue() for _ in range(groups)]
+        self._ran = [[] for _ in range(groups)]  # of every group (name, kind, dispatched, ended, key, keys read)
+        self._threads = [threading.Thread(target=self._wait, args=(group,), daemon=True) for group in range(groups)]
+        for thread in self._threads:
+            thread.start()
+
+    def _now(self):
+        return time.perf_counter() - self._begun
+
+    def _wait(self, group):
+        while True:
+            told = self._told[group].get()
+            if told is None:
+                return
+            name, kind, dispatched, made, key, reads = told
+            for array in made:
+                array.block_until_ready()
+            self._ran[group].append((name, kind, dispatched, self._now(), key, reads))
+
+    def ran(self, program, micro_batch, dispatched, made):
+        """`dispatched`: what dispatching() gave before the program was called. `made`: its arrays."""
+        kind = program.kind
+        name = f"update, phase {program.place + 1}" if kind == "update" else f"{kind} {micro_batch + 1}, part {program.place + 1}"
+        self._told[program.group].put((name, kind, dispatched, made, [(one, micro_batch) for one in program.makes],
+                                       [(one, micro_batch) for one in program.reads]))
+
+    def dispatching(self):
+        return self._now()
+
+    def finish(self):
+        """Waits for all programs. The events: (group, name, kind, begin and end in seconds from the trace's own begin)."""
+        for told in self._told:
+            told.put(None)
+        for thread in self._threads:
+            thread.join()
+        made_at = {key: ended for ran in self._ran for _, _, _, ended, keys, _ in ran for key in keys}
+        events = []
+        for group, ran in enumerate(self._ran):
+            free = 0.0
+            for name, kind, dispatched, ended, _, reads in ran:
+                begun = max([dispatched, free, *(made_at[key] for key in reads if key in made_at)])
+                events.append((group, name, kind, min(begun, ended), ended))
+                free = ended
+        return events
+
+
+def write_trace(path, manifest, events):
+    """The events as JSON of the trace event format, times in microseconds; a file of that name is replaced as a whole."""
+    made = [{"ph": "M", "name": "process_name", "pid": group + 1, "args": {"name": f"group {group + 1}"}}
+            for group in range(manifest.plan.groups)]
+    made += [{"ph": "X", "name": name, "cat": kind, "pid": group + 1, "tid": 1, "ts": 1e6 * begun, "dur": 1e6 * (ended - begun)}
+             for group, name, kind, begun, ended in events]
+    record = {"displayTimeUnit": "ms", "otherData": {"title": f"{manifest.model}, as it ran"}, "traceEvents": made}
+    written = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(written, "w", encoding="utf-8") as file:
+            json.dump(record, file)
+        os.replace(written, path)
+    except OSError as error:
+        if os.path.exists(written):
+            os.remove(written)
+        raise ProgramsError(f"--trace {path}: {error.strerror}; name a file in a folder that exists and can be written") from None
