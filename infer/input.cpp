@@ -39,11 +39,16 @@ void note_mixed_kernels(const std::string& without, PlanInput* input) {
                            "kernels (--attention fused: as if all had them)");
 }
 
-// Those that are asked for, as far as servers have so many devices.
+// Those that are asked for, as far as servers have so many devices; and what a given plan or layout has, whatever it
+// is: replicas that several servers make up are looked at where somebody asks for them.
 std::vector<int> widths_asked(const InputOptions& options, const machine::Cluster& cluster) {
   std::vector<int> widths = machine::widths_of(cluster);
   widths.erase(std::remove_if(widths.begin(), widths.end(), [&](int width) { return width > options.max_width; }),
                widths.end());
+  for (const int width : options.given_widths) {
+    if (width > 1 && std::find(widths.begin(), widths.end(), width) == widths.end()) widths.push_back(width);
+  }
+  std::sort(widths.begin(), widths.end());
   return widths;
 }
 

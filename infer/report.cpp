@@ -61,12 +61,13 @@ bool alike(const PlanDocument& document) {
 
 std::string devices_text(const PlanStage& stage, const Problem& problem) {
   const int last_device = stage.first_device + stage.devices - 1;
-  // Of any width: a replica of any stands in one server.
+  // Of any width: a replica of any stands in one server, or is as many as the problem says.
   const int width = problem.options().width;
   std::vector<int> servers;
   for (int device = stage.first_device; device <= last_device; device += width) {
     const int server = problem.server_number(problem.server_of_device((device - 1) / width)) + 1;
-    if (servers.empty() || servers.back() != server) servers.push_back(server);
+    if (!servers.empty() && servers.back() >= server) continue;
+    for (int one = 0; one < problem.servers_taken_for_one(); ++one) servers.push_back(server + one);
   }
   return std::to_string(stage.devices) +
          (stage.width > 1 ? ": " + std::to_string(stage.replicas) + " x " + std::to_string(stage.width) : "") + " (" +

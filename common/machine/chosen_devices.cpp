@@ -8,6 +8,10 @@
 namespace automap::machine {
 namespace {
 
+std::size_t idx(int i) {
+  return static_cast<std::size_t>(i);
+}
+
 // One server, as its group describes it.
 struct Server {
   const ServerGroup* group = nullptr;
@@ -117,24 +121,61 @@ Cluster first_devices(const Cluster& cluster, int devices) {
   return on_devices(cluster, numbers);
 }
 
+int servers_of_replica(const Cluster& cluster, const ServerGroup& group, int width) {
+  const auto has_one = [&](const ServerGroup& servers) { return servers.devices >= width; };
+  if (has_one(group)) return 1;
+  if (std::any_of(cluster.servers.begin(), cluster.servers.end(), has_one) || width % group.devices != 0) return 0;
+  const int servers = width / group.devices;
+  return servers <= group.count ? servers : 0;
+}
+
+namespace {
+
+// That `count` servers from `first` on are of one group, and their devices numbered one after the other in the whole.
+bool stand_side_by_side(const Cluster& cluster, const std::vector<Server>& servers, std::size_t first, int count) {
+  if (first + idx(count) > servers.size()) return false;
+  const Server& last = servers[first + idx(count) - 1];
+  return last.group == servers[first].group &&
+         device_number(cluster, last.first_device) - device_number(cluster, servers[first].first_device) ==
+             last.first_device - servers[first].first_device;
+}
+
+}  // namespace
+
 Cluster replicas_of(const Cluster& cluster, int width) {
   if (width == 1) return cluster;
   Cluster out = nothing_of(cluster);
+  const std::vector<Server> servers = servers_of(cluster);
   int largest = 0;
-  for (const Server& server : servers_of(cluster)) {
-    largest = std::max(largest, server.group->devices);
-    const int replicas = width < 1 ? 0 : server.group->devices / width;
-    if (replicas == 0) continue;
-    for (int r = 0; r < replicas; ++r) {
-      out.device_numbers.push_back(device_number(cluster, server.first_device + r * width));
+  for (std::size_t s = 0; width > 0 && s < servers.size();) {
+    const ServerGroup& group = *servers[s].group;
+    largest = std::max(largest, group.devices);
+    const int together = servers_of_replica(cluster, group, width);
+    if (together == 0 || !stand_side_by_side(cluster, servers, s, together)) {
+      ++s;
+      continue;
     }
-    add_server(server, replicas, &out);
+    const int replicas = together == 1 ? group.devices / width : 1;
+    for (int r = 0; r < replicas; ++r) {
+      out.device_numbers.push_back(device_number(cluster, servers[s].first_device + r * width));
+    }
+    if (together == 1) {
+      add_server(servers[s], replicas, &out);
+    } else {
+      out.servers_taken_for_one = together;
+      ServerGroup wide = group;
+      wide.intra_gbytes_per_s = std::min(group.intra_gbytes_per_s, group.inter_gbytes_per_s);
+      wide.inter_gbytes_per_s *= together;
+      wide.links = {};
+      add_server({&wide, servers[s].first_device, servers[s].number}, replicas, &out);
+    }
+    s += idx(together);
   }
   if (out.servers.empty()) {
     throw Error(ErrorKind::kUsage,
                 "replicas of " + std::to_string(width) + " devices are more than the " + std::to_string(largest) +
                     " devices of the largest server of cluster '" + cluster.name + "'",
-                "a replica stands in one server");
+                "a replica stands in one server, or is several whole servers that are alike");
   }
   return out;
 }

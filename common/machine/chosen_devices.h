@@ -22,9 +22,14 @@ std::vector<int> devices_of(const Cluster& cluster, const std::vector<ServerShar
 // The first `devices` devices.
 Cluster first_devices(const Cluster& cluster, int devices);
 
+// How many equal servers side by side hold a replica of `width` devices: 1 where a server has as many. 0: no number of
+// them does, or others stand in one server and these would not.
+int servers_of_replica(const Cluster& cluster, const ServerGroup& group, int width);
+
 // Every `width` devices of a server taken for one: replicas that many devices wide. Links are those of one of its
-// devices, numbers those of its first. Devices of a server that are left over take no part. Throws Error(kUsage) where
-// no server has so many.
+// devices, numbers those of its first. Devices of a server that are left over take no part. Where no server has so many
+// a replica is several whole servers of one group, as one server of one device: it sends over the ports of all of them,
+// and what is inside it goes over ports, too. Throws Error(kUsage) where no such servers make up a replica.
 Cluster replicas_of(const Cluster& cluster, int width);
 
 // What device `device` of a part (0-based) is called in the whole, and server `server`.

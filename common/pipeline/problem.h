@@ -216,6 +216,7 @@ class Problem {
   int device_number(int device) const {
     return device_numbers_.empty() ? device * options_.width : device_numbers_[idx(device)];
   }
+  int servers_taken_for_one() const { return servers_taken_for_one_; }  // Cluster's: replicas that several make up
   int server_number(int server) const { return server_numbers_.empty() ? server : server_numbers_[idx(server)]; }
 
   // Of a size that no stage may have: !valid; above kMostDenseDevices nothing else is said then, but of one device.
@@ -459,6 +460,7 @@ class Problem {
   std::vector<Exchanged> exchanged_;  // the kMostExchanged largest
   std::vector<int> sharing_class_;    // [n+1]
   std::vector<int> server_of_device_, device_numbers_, server_numbers_;
+  int servers_taken_for_one_ = 1;
   std::vector<double> device_speed_;
   std::vector<double> intra_bytes_per_ms_;       // per server
   std::vector<machine::MessageLinks> messages_;  // per server; between servers what the slowest server of all has

@@ -195,6 +195,7 @@ class Problem::Builder {
   void list_devices() {
     p_.device_numbers_ = cluster_.device_numbers;
     p_.server_numbers_ = cluster_.server_numbers;
+    p_.servers_taken_for_one_ = cluster_.servers_taken_for_one;
     std::vector<double> inter;
     for (const ServerGroup& servers : cluster_.servers) {
       const DeviceType& device = cluster_.devices.at(servers.device);

@@ -10,6 +10,7 @@
 #include "common/base/error.h"
 #include "common/base/in_order.h"
 #include "common/base/numbers.h"
+#include "common/machine/chosen_devices.h"
 #include "plan/partition/flow_units.h"
 #include "plan/partition/partition_cost.h"
 #include "plan/partition/planner.h"
@@ -108,7 +109,7 @@ std::size_t deciding_device(const std::vector<machine::DeviceModel>& devices, co
   for (std::size_t d = 0; d < devices.size(); ++d) {
     std::tuple<int, double, std::string> has(0, 0, devices[d].name);
     for (const machine::ServerGroup& servers : cluster.servers) {
-      if (servers.device != devices[d].name || servers.devices < width) continue;
+      if (servers.device != devices[d].name || machine::servers_of_replica(cluster, servers, width) == 0) continue;
       std::get<0>(has) += servers.count * servers.devices;
       std::get<1>(has) = -servers.intra_gbytes_per_s;
     }
@@ -123,10 +124,10 @@ std::size_t deciding_device(const std::vector<machine::DeviceModel>& devices, co
 // Between whose devices nothing takes time to speak of: what is split there is split for what it computes.
 machine::Cluster with_endless_links(machine::Cluster cluster) {
   for (machine::ServerGroup& servers : cluster.servers) {
-    servers.intra_gbytes_per_s = 1e6;
+    servers.intra_gbytes_per_s = servers.inter_gbytes_per_s = 1e6;
     servers.links = {};
   }
-  cluster.intra_latency_us = 0;
+  cluster.intra_latency_us = cluster.inter_latency_us = 0;
   return cluster;
 }
 
@@ -139,7 +140,9 @@ machine::Cluster servers_of(const machine::Cluster& cluster, const std::string& 
     out.servers.erase(std::remove_if(out.servers.begin(), out.servers.end(), is_other), out.servers.end());
     return out;
   };
-  const auto has_replica = [&](const machine::ServerGroup& servers) { return servers.devices >= width; };
+  const auto has_replica = [&](const machine::ServerGroup& servers) {
+    return machine::servers_of_replica(cluster, servers, width) > 0;
+  };
   machine::Cluster out = only([&](const auto& servers) { return has_replica(servers) && servers.device == device; });
   if (out.servers.empty()) out = only(has_replica);
   return out.servers.empty() ? cluster : out;
