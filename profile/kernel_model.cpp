@@ -255,7 +255,7 @@ double KernelModel::collective_ms(InstructionId id) const {
   if (operation == machine::Operation::kAllGather && instruction.opcode != Opcode::kCollectiveBroadcast) {
     moved *= devices;
   }
-  const double ms = machine::collective(operation, group, machine::Ring::kHierarchical).ms(moved);
+  const double ms = machine::collective(operation, group, machine::Ring::kNccl).ms(moved);
   return ms > 0 && group.measured == nullptr ? ms + launch_ms() : ms;
 }
 

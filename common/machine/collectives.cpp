@@ -16,11 +16,20 @@ CollectiveTime once_around(int n, double bytes_per_ms, double latency_ms) {
   return {hops * latency_ms, hops / n / bytes_per_ms};
 }
 
-CollectiveTime sum(const CollectiveTime& a, const CollectiveTime& b) {
-  CollectiveTime::Lines lines = a.lines();
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    lines[i].latency_ms += b.lines()[i].latency_ms;
-    lines[i].ms_per_byte += b.lines()[i].ms_per_byte;
+// One way around all devices, as far as it goes between servers: a port sends what each hop does, the shares of all
+// devices but one.
+CollectiveTime once_around_servers(const CollectiveGroup& group, double port_bytes_per_ms, double latency_ms) {
+  if (group.servers <= 1) return {};
+  const double devices = group.devices;
+  return {(group.servers - 1) * latency_ms, (devices - 1) / devices / port_bytes_per_ms};
+}
+
+// Hops inside and between servers at once: both latencies, and the pace of the slower.
+CollectiveTime at_once(const CollectiveTime& inside, const CollectiveTime& between) {
+  CollectiveTime::Lines lines = inside.lines();
+  for (CollectiveLine& line : lines) {
+    line.latency_ms += between.latency_ms();
+    line.ms_per_byte = std::max(line.ms_per_byte, between.ms_per_byte());
   }
   return CollectiveTime(lines);
 }
@@ -33,8 +42,8 @@ double rounds(Operation operation) {
 CollectiveTime by_rings(Operation operation, const CollectiveGroup& group) {
   const double times = rounds(operation);
   const CollectiveTime in = once_around(group.devices_per_server, group.intra_bytes_per_ms, group.intra_latency_ms);
-  const CollectiveTime between = once_around(group.servers, group.inter_bytes_per_ms, group.inter_latency_ms);
-  return sum(in, between).times(times, times);
+  const CollectiveTime between = once_around_servers(group, group.inter_bytes_per_ms, group.inter_latency_ms);
+  return at_once(in, between).times(times, times);
 }
 
 // Null when the inside of a server was not measured.
@@ -48,13 +57,8 @@ std::optional<CollectiveTime> as_measured(Operation operation, const CollectiveG
   // The devices of a server send and receive at once.
   const MessageLinks links = message_links(group);
   const double port = bytes_per_ms(links, {group.devices_per_server, 1, false}), times = rounds(operation);
-  const CollectiveTime between = once_around(group.servers, port, links.between_latency_ms).times(times, times);
-  CollectiveTime::Lines lines = in->lines();
-  for (CollectiveLine& line : lines) {
-    line.latency_ms += between.latency_ms();
-    line.ms_per_byte = std::max(line.ms_per_byte, between.ms_per_byte());
-  }
-  return CollectiveTime(lines);
+  const CollectiveTime between = once_around_servers(group, port, links.between_latency_ms).times(times, times);
+  return at_once(*in, between);
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // How long collectives and messages take: (operation, bytes, group) -> ms. The one place that knows; planners and
 // profiles ask here. Two sources: what was measured on the group's links
-// (common/machine/links.h), else ring formulas: the ring all-reduce of Baidu and NCCL (2 (n-1) hops of bytes / n each),
-// hierarchical rings as NCCL builds them between servers.
+// (common/machine/links.h), else ring formulas: the ring all-reduce of Baidu and NCCL (2 (n-1) hops of bytes / n each).
 #pragma once
 
 #include <array>
@@ -79,10 +78,10 @@ struct CollectiveGroup {
 enum class Ring {
   // One ring through all devices, every hop as slow as the slowest link (the papers); from the figures alone.
   kFlat,
-  // A ring inside each server and one between the servers, which has the whole port of each. As measured, where that is
-  // known: a collective over several servers of which only the inside was measured begins both at once, as NCCL sends
-  // chunks around both, and goes on at the pace of the slower one.
-  kHierarchical,
+  // As NCCL has them: rings around all devices, as many as fill the links inside and the whole port of each server. All
+  // hops go at once, at the pace of the slower ones, so that a port sends as much as a device does. As measured, where
+  // that is known.
+  kNccl,
 };
 
 // Worked case (all-reduce, flat, 4 devices of one server at 100 bytes/ms, no latency): 2 * 3 / 4 * bytes / 100.

@@ -479,7 +479,7 @@ class Problem::Builder {
   void set_rates(DeviceGroup& g, const machine::CollectiveGroup& ring, int type) {
     const bool after = p_.options_.gradient_sync == GradientSync::kAfter;
     g.valid = size_works(g.size);
-    const machine::Ring kind = after ? machine::Ring::kFlat : machine::Ring::kHierarchical;
+    const machine::Ring kind = after ? machine::Ring::kFlat : machine::Ring::kNccl;
     if (p_.options_.behind_backward) {
       g.all_reduce = machine::all_reduce(ring, kind);
       g.scatter = machine::reduce_scatter(ring, kind);
@@ -507,8 +507,8 @@ class Problem::Builder {
     Key key = {type, whole_ ? g.size : 0, {}};
     if (gathers) {
       double* value = std::get<2>(key).data();
-      for (const machine::CollectiveTime& time : {machine::all_gather(ring, machine::Ring::kHierarchical),
-                                                  machine::reduce_scatter(ring, machine::Ring::kHierarchical)}) {
+      for (const machine::CollectiveTime& time :
+           {machine::all_gather(ring, machine::Ring::kNccl), machine::reduce_scatter(ring, machine::Ring::kNccl)}) {
         for (const machine::CollectiveLine& line : time.lines()) {
           *value++ = line.latency_ms;
           *value++ = line.ms_per_byte;
@@ -570,8 +570,8 @@ class Problem::Builder {
   // scattered while the layer before it goes backward, weights gathered while the one before is computed.
   void add_sharding(const machine::CollectiveGroup& ring, const StageVariant& variant, std::vector<double>& forward,
                     std::vector<double>& backward) const {
-    const machine::CollectiveTime gather = machine::all_gather(ring, machine::Ring::kHierarchical);
-    const machine::CollectiveTime scatter = machine::reduce_scatter(ring, machine::Ring::kHierarchical);
+    const machine::CollectiveTime gather = machine::all_gather(ring, machine::Ring::kNccl);
+    const machine::CollectiveTime scatter = machine::reduce_scatter(ring, machine::Ring::kNccl);
     // The last micro-batch's scatter is the sync that V and the simulation count anyway; B is the mean over
     // micro-batches. Where weights are gathered on the same ports meanwhile, it has no room beside them: there B has
     // all of it.
@@ -627,8 +627,7 @@ class Problem::Builder {
     const bool gathers = counts && (variant.zero == 1 || variant.zero == 2) && g.size > 1;
     const bool after = p_.options_.gradient_sync == GradientSync::kAfter;
     const double gather_ms_per_byte =
-        gathers ? machine::all_gather(ring, after ? machine::Ring::kFlat : machine::Ring::kHierarchical).ms_per_byte()
-                : 0;
+        gathers ? machine::all_gather(ring, after ? machine::Ring::kFlat : machine::Ring::kNccl).ms_per_byte() : 0;
     const bool known = counts && p_.options_.optimizer && !profile_.times.empty();
     const DeviceTimes* times = !known ? nullptr : type.times == nullptr ? &profile_.times.front() : type.times;
     const auto [found, added] =

@@ -227,12 +227,12 @@ ShardLinks shard_links(const machine::Cluster& cluster, int shards, int stride, 
     group.inter_bytes_per_ms = kEndless;
   }
   out.gbytes_per_s = std::min(group.intra_bytes_per_ms, group.inter_bytes_per_ms) / machine::kBytesPerMsPerGByteS;
-  out.all_reduce = machine::all_reduce(group, machine::Ring::kHierarchical);
-  out.all_gather = machine::all_gather(group, machine::Ring::kHierarchical);
-  out.reduce_scatter = machine::reduce_scatter(group, machine::Ring::kHierarchical);
+  out.all_reduce = machine::all_reduce(group, machine::Ring::kNccl);
+  out.all_gather = machine::all_gather(group, machine::Ring::kNccl);
+  out.reduce_scatter = machine::reduce_scatter(group, machine::Ring::kNccl);
   // Every device sends out of what it holds, its part of the tensor.
-  out.all_to_all = machine::all_to_all(group, machine::Ring::kHierarchical).times(1, 1.0 / shards);
-  out.send = machine::collective(machine::Operation::kSend, group, machine::Ring::kHierarchical);
+  out.all_to_all = machine::all_to_all(group, machine::Ring::kNccl).times(1, 1.0 / shards);
+  out.send = machine::collective(machine::Operation::kSend, group, machine::Ring::kNccl);
   return out;
 }
 

@@ -89,7 +89,7 @@ machine::CollectiveTime MachineLinks::all_reduce(const std::vector<std::int32_t>
         std::min(group.inter_bytes_per_ms, kind.inter_gbytes_per_s * machine::kBytesPerMsPerGByteS);
   }
   if (group.servers == 1) group.inter_bytes_per_ms = std::numeric_limits<double>::infinity();
-  return known_.emplace(std::move(members), machine::all_reduce(group, machine::Ring::kHierarchical)).first->second;
+  return known_.emplace(std::move(members), machine::all_reduce(group, machine::Ring::kNccl)).first->second;
 }
 
 }  // namespace automap::soap

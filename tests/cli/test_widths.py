@@ -203,6 +203,29 @@ class Widths(ProgramTest):
         for row in sweep:
             self.assertEqual(row["dp"] * row["pp"] * row["tp"], 16)
 
+    def test_replicas_that_several_servers_make_up(self):
+        llama, cluster = FIXTURES / "llama_8b.hlo.gz", ("--cluster", "h100-4x8", "--batch", "64")
+        path = self.folder / "wide.json"
+        for layout, stages in (("tp=16,dp=2,micro-batch-size=4", 1), ("tp=16,pp=2,dp=1,micro-batch-size=4", 2)):
+            wide = self.plan(llama, *cluster, "--layout", layout, "-o", path)
+            self.assertEqual([stage["width"] for stage in wide["stages"]], [16] * stages)
+            self.assertEqual(sum(stage["devices"] for stage in wide["stages"]), 32)
+            again = self.plan(llama, *cluster, "--plan", path)
+            self.assertEqual(again["simulated_step_ms"], wide["simulated_step_ms"])
+            # What is inside a replica goes over the ports.
+            slow = self.plan(llama, "--cluster", "h100-4x8@100g", "--batch", "64", "--layout", layout)
+            self.assertGreater(slow["simulated_step_ms"], 2 * wide["simulated_step_ms"])
+        # The operators' own search says the same of a step.
+        layout = self.plan(llama, *cluster[:2], "--layout", "tp=16,dp=1,micro-batch-size=2", "--micro-batches", "1")
+        opp = run("automap-search", "opp", llama, *cluster[:2], "--shards", "16", "--json")
+        self.assertEqual(opp.returncode, 0, opp.stderr)
+        self.assertAlmostEqual(json.loads(opp.stdout)["simulated_step_ms"], layout["simulated_step_ms"], delta=1e-9 * layout["simulated_step_ms"])
+        # Whole servers that are alike, or none; and nothing is planned so that nobody asked for.
+        self.assert_fails(run("automap-infer", llama, *cluster, "--layout", "tp=12,dp=1"), 2, "several whole servers")
+        self.assertIn("servers 1-2", self.infer(llama, *cluster, "--layout", "tp=16,dp=1,micro-batch-size=4", "--details").stdout)
+        planned = self.plan(llama, *cluster, "--effort", "quick", "--max-width", "16")
+        self.assertLessEqual(max(stage["width"] for stage in planned["stages"]), 8)
+
     def test_every_kind_of_plan(self):
         plan = self.plan(MODEL, "--cluster", "config-b")
         corners = {corner["name"]: corner for corner in plan["corners"]}

@@ -78,6 +78,29 @@ TEST(ChosenDevices, ReplicasLeaveDevicesOfAServerOver) {
   EXPECT_THROW(replicas_of(uneven(), 0), Error);
 }
 
+TEST(ChosenDevices, ReplicasWiderThanAServerAreSeveralWholeServers) {
+  Cluster cluster = uneven();
+  cluster.servers = {{5, 4, 100, 10, "fast"}, {2, 2, 100, 30, "slow"}};
+  const Cluster eights = replicas_of(cluster, 8);
+  EXPECT_EQ(eights.num_devices(), 2);  // the fifth server of four is left over, and the two slow ones hold four
+  EXPECT_EQ(eights.num_servers(), 2);
+  EXPECT_EQ(eights.device_numbers, (std::vector<int>{0, 8}));
+  EXPECT_EQ(eights.server_numbers, (std::vector<int>{0, 2}));
+  EXPECT_EQ(eights.servers_taken_for_one, 2);
+  // They send over both ports, and talk inside over the ports, too.
+  EXPECT_EQ(eights.servers[0].inter_gbytes_per_s, 20);
+  EXPECT_EQ(eights.servers[0].intra_gbytes_per_s, 10);
+  EXPECT_TRUE(eights.servers[0].links.empty());
+  EXPECT_EQ(replicas_of(cluster, 16).num_devices(), 1);
+  EXPECT_EQ(replicas_of(cluster, 4).num_devices(), 5);  // these stand in one server, and so no replica is two
+  EXPECT_EQ(servers_of_replica(cluster, cluster.servers[1], 4), 0);
+  EXPECT_EQ(servers_of_replica(cluster, cluster.servers[0], 4), 1);
+  for (const int width : {6, 32}) EXPECT_THROW(replicas_of(cluster, width), Error) << width;
+  // Of chosen devices: servers side by side, as the whole numbers them.
+  const Cluster turned = on_devices(cluster, {4, 5, 6, 7, 0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15});
+  EXPECT_EQ(replicas_of(turned, 8).device_numbers, (std::vector<int>{8}));
+}
+
 TEST(ChosenDevices, AlikeServersHaveTheSameDevicesAndLinks) {
   Cluster cluster = uneven();
   cluster.servers.push_back({1, 5, 100, 10, "fast"});

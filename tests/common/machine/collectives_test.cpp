@@ -63,10 +63,10 @@ TEST(Collectives, GrowWithBytesFallPerByteAndGainNothingFromParts) {
         if (servers * per_server == 1) continue;
         const CollectiveGroup group = group_of(links, servers, per_server);
         for (const Operation operation : kCollectives) {
-          for (const Ring ring : {Ring::kFlat, Ring::kHierarchical}) expect_sane(collective(operation, group, ring));
+          for (const Ring ring : {Ring::kFlat, Ring::kNccl}) expect_sane(collective(operation, group, ring));
         }
         expect_sane(exchange(group, servers == 1));
-        expect_sane(collective(Operation::kSend, group, Ring::kHierarchical));
+        expect_sane(collective(Operation::kSend, group, Ring::kNccl));
       }
     }
   }
@@ -76,7 +76,7 @@ TEST(Collectives, OneDeviceMovesNothing) {
   for (const MeasuredLinks& links : {MeasuredLinks(), known_links("h100")}) {
     const CollectiveGroup group = group_of(links, 1, 1);
     for (const Operation operation : kCollectives) {
-      EXPECT_EQ(collective(operation, group, Ring::kHierarchical).ms(1e9), 0);
+      EXPECT_EQ(collective(operation, group, Ring::kNccl).ms(1e9), 0);
     }
   }
 }
@@ -112,7 +112,7 @@ TEST(Collectives, BusBandwidthOfANumberOfDevicesIsThatOfTheTablesRows) {
   // Permutes of 4 to 64 MB on H100: 60 to 117 GB/s.
   const CollectiveGroup h100 = group_of(known_links("h100"), 1, 2);
   for (double bytes = 4e6; bytes <= 64e6; bytes *= 2) {
-    const double rate = bytes / collective(Operation::kSend, h100, Ring::kHierarchical).ms(bytes) * 1e-6;
+    const double rate = bytes / collective(Operation::kSend, h100, Ring::kNccl).ms(bytes) * 1e-6;
     EXPECT_GT(rate, 60);
     EXPECT_LT(rate, 117);
   }
@@ -151,11 +151,11 @@ TEST(Collectives, DevicesOfAServerShareItsPort) {
   EXPECT_DOUBLE_EQ(bytes_per_ms(messages, {8, 1, false}), 1e7);
   EXPECT_DOUBLE_EQ(bytes_per_ms(messages, {8, 2, false}), 2e7);
   EXPECT_DOUBLE_EQ(bytes_per_ms(messages, {3, 1, true}), 3e7);
-  // Both rings at once, at the pace of the slower: two servers, each port sends half of the bytes twice.
-  EXPECT_DOUBLE_EQ(all_reduce(group, Ring::kHierarchical).ms(1e8), 0.1 + 2 * 0.08 + 2 * 0.5 * 1e8 / 1e7);
+  // All hops at once, at the pace of the slower: of sixteen devices each port sends fifteen shares twice.
+  EXPECT_DOUBLE_EQ(all_reduce(group, Ring::kNccl).ms(1e8), 0.1 + 2 * 0.08 + 2 * 15.0 / 16 * 1e8 / 1e7);
   // Measured over the servers itself: nothing is made up.
   links.rows.push_back({Operation::kAllReduce, 16, 2, {0.3, 2e-7}});
-  EXPECT_DOUBLE_EQ(all_reduce(group, Ring::kHierarchical).ms(1e8), 0.3 + 20);
+  EXPECT_DOUBLE_EQ(all_reduce(group, Ring::kNccl).ms(1e8), 0.3 + 20);
   // The papers' ring knows the figures only.
   EXPECT_DOUBLE_EQ(all_reduce(group, Ring::kFlat).ms(1e8), 2 * 15 * 0.02 + 2 * 15.0 / 16 * 1e8 / 1e7);
 }
