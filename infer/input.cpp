@@ -149,7 +149,7 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
   module.sha256 = input.sha256;
   input.form = std::move(given.form);
   input.taken = std::move(given.taken);
-  if (input.taken.empty()) profile::require_whole_model(module.graph, source, options.as_is);
+  if (input.taken.empty()) profile::require_whole_model(&module.graph, source, options.as_is);
   profile::ProfileRequest request;
   request.variables = options.variables;
   request.batch_inputs = options.batch_inputs;
