@@ -473,8 +473,31 @@ class ResultShape {
     return array(of);
   }
 
-  // Only the carries of a scan whose step gives nothing else.
-  ShapeId applied_scan() const { return integer("num_carries", 0) == 1 && is_array(applied_) ? applied_ : kNone; }
+  // A step gives its outputs and then what it carries: of an output one of each turn, along the scanned dimension.
+  ShapeId applied_scan() {
+    const std::int64_t carries = integer("num_carries", -1);
+    const std::vector<std::int64_t> along = integers("dimensions");
+    const auto inputs = static_cast<std::int64_t>(operands_.size()) - carries;
+    if (applied_ == kNone || carries < 0 || inputs < 1 || along.size() != 1 || !plain(0)) return kNone;
+    const Extents scanned = extents_of(0);
+    if (!scanned.in_range(along[0])) return kNone;
+    const auto d = static_cast<std::size_t>(along[0]);
+    // Copied: shapes that are made move those that there are.
+    const bool several = graph_.shape(applied_).is_tuple();
+    std::vector<ShapeId> results = several ? graph_.shape(applied_).elements : std::vector<ShapeId>{applied_};
+    const auto outputs = static_cast<std::int64_t>(results.size()) - carries;
+    for (std::int64_t i = 0; i < outputs; ++i) {
+      ShapeId& result = results[static_cast<std::size_t>(i)];
+      if (!is_array(result)) return kNone;
+      Extents of = extents(result);
+      if (d > of.dims.size()) return kNone;
+      of.dims.insert(of.dims.begin() + along[0], scanned.dims[d]);
+      of.dynamic.insert(of.dynamic.begin() + along[0], scanned.bounded(d));
+      result = array(of);
+      if (result == kNone) return kNone;
+    }
+    return several ? builder_.tuple_shape(results) : results[0];
+  }
 
   GraphBuilder& builder_;
   const Graph& graph_;
