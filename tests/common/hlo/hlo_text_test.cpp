@@ -453,6 +453,15 @@ ENTRY e {
   EXPECT_THAT(text_error(in_entry("a = f32[] parameter(0)\n ROOT b = convert(a)")), HasSubstr("cannot be inferred"));
 }
 
+TEST(HloText, InferredResultShapesOfSparseConvolutionsAndUnknownSizes) {
+  const Graph g = read_text(in_entry(
+      "x = f32[2,8] parameter(0)\n v = f32[2,3] parameter(1)\n p = s32[2,3] parameter(2)\n"
+      " k = (f32[2,3], s32[2,3]) tuple(v, p)\n u = f32[?,784] parameter(3)\n"
+      " c = convolution(x, k), dim_labels=bf_io->bf, sparsity_config={rhs={sparsity=1x4 dimension=0 stride=1}}\n"
+      " a = abs(u)\n l = compare(u, u), direction=LT\n ROOT t = tuple(c, a, l)"));
+  EXPECT_EQ(g.shape_of(g.entry().root).text, "(f32[2,3], f32[?,784], pred[?,784])");
+}
+
 // As jaxlib 0.10.2 prints them: of outputs one for each turn, along the scanned dimension; carries as they are.
 TEST(HloText, InferredResultShapesOfScans) {
   const auto shape = [](const std::string& step, const std::string& operands, const std::string& scan) {
