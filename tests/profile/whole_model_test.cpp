@@ -86,7 +86,10 @@ std::string refusal(graph::Graph graph) {
 
 TEST(WholeModel, AStepWhoseSamplesAloneAreDividedIsOneDevicesPart) {
   graph::Graph graph = divided_step("f32[16,4]", "f32[16,4]");
-  require_whole_model(&graph, "step.hlo", false);
+  EXPECT_THAT(
+      require_whole_model(&graph, "step.hlo", false),
+      AllOf(HasSubstr("step.hlo: the whole step is divided by hand over 4 devices (shard_map), its samples alone"),
+            HasSubstr("a device has of 'x', f32[2,16] of f32[8,16]")));
   EXPECT_FALSE(graph::works_on_shards(graph));
   EXPECT_EQ(graph.shape_of(graph.entry().parameters[1]).text, "f32[2,16]");
 }
@@ -97,7 +100,7 @@ TEST(WholeModel, AStepWhoseWeightsAreDividedIsRefused) {
                     HasSubstr("a device has of 'params['w']', f32[4,4] of f32[16,4]"),
                     HasSubstr("export the step without shard_map"), HasSubstr("--as-is")));
   graph::Graph graph = divided_step("f32[4,4]", "f32[16,4]");
-  require_whole_model(&graph, "step.hlo", true);
+  EXPECT_THAT(require_whole_model(&graph, "step.hlo", true), HasSubstr("nothing here holds for the whole model"));
   EXPECT_EQ(graph.shape_of(graph.entry().parameters[0]).text, "f32[4,4]");
 }
 
@@ -115,7 +118,7 @@ TEST(WholeModel, APartOfAStepIsNoWholeStep) {
                                     "  d = f32[8,8] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n"
                                     "  n = f32[8,16] dot(d, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n" +
                                         root);
-  require_whole_model(&graph, "step.hlo", false);
+  EXPECT_EQ(require_whole_model(&graph, "step.hlo", false), "");
   EXPECT_TRUE(graph::works_on_shards(graph));
   EXPECT_EQ(graph.shape_of(graph.entry().parameters[1]).text, "f32[8,16]");
 }
