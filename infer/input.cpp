@@ -154,7 +154,8 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
   module.sha256 = input.sha256;
   input.form = std::move(given.form);
   input.taken = std::move(given.taken);
-  if (input.taken.empty()) profile::require_whole_model(module.graph, source, options.as_is);
+  const std::string part =
+      input.taken.empty() ? profile::require_whole_model(&module.graph, source, options.as_is) : std::string();
   profile::ProfileRequest request;
   request.variables = options.variables;
   request.batch_inputs = options.batch_inputs;
@@ -172,6 +173,7 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
   partition::round_times(&input.profile);
   pipeline::match_devices(input.profile, cluster, source);
   input.notices.insert(input.notices.begin(), model.warnings.begin(), model.warnings.end());
+  if (!part.empty()) input.notices.insert(input.notices.begin(), part);
   if (options.keep_shardings) note_kept_shardings(module.graph, &input);
   input.fused = std::move(model.fusion.found);
   note_mixed_kernels(model.fusion.without_kernels, &input);

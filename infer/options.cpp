@@ -93,7 +93,7 @@ void declare_input(OptionTable& table, InferOptions& o) {
   profile::declare_description(table, &o.input.step);
   table
       .add_flag(&o.input.as_is, "as-is",
-                "plan an HLO input that XLA has partitioned already as what it is, one device's part")
+                "plan an HLO input that XLA or shard_map has partitioned already as what it is, one device's part")
       .advanced();
   table.add(&o.input.variables, "variables", "the trainable variables of an HLO input, one per line or JSON")
       .reads_file()

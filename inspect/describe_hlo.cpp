@@ -10,6 +10,7 @@
 #include "common/base/text_table.h"
 #include "common/graph/hlo_cost.h"
 #include "common/graph/layers.h"
+#include "common/graph/shard_map_step.h"
 #include "common/graph/trip_count.h"
 #include "common/hlo/hlo_reader.h"
 #include "common/hlo/hlo_text.h"
@@ -67,7 +68,7 @@ std::string first_line(std::string text) {
   return text;
 }
 
-HloFacts hlo_facts(const graph::Graph& g) {
+HloFacts hlo_facts(graph::Graph g) {
   HloFacts f;
   f.module = std::string(g.name());
   f.instructions = g.num_instructions();
@@ -105,6 +106,7 @@ HloFacts hlo_facts(const graph::Graph& g) {
   }
   // What follows needs to understand the module; a module that cannot be understood is still described.
   try {
+    graph::take_one_device(&g);
     const graph::TrainingStep step = graph::analyze_training_step(g);
     f.training = step.training;
     f.variables = static_cast<std::int64_t>(step.variables.size());

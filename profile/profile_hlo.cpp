@@ -10,7 +10,10 @@
 #include "common/base/join.h"
 #include "common/base/log.h"
 #include "common/base/printable.h"
+#include "common/base/text_table.h"
 #include "common/graph/partitioned.h"
+#include "common/graph/shard_map_step.h"
+#include "common/graph/training_step.h"
 #include "common/io/profile_file.h"
 #include "common/machine/link_kinds.h"
 
@@ -72,26 +75,80 @@ ReadModule load_model(const std::string& path, const std::string& hint, const ar
   return read;
 }
 
-void require_whole_model(const graph::Graph& graph, const std::string& source, bool as_is) {
-  const std::optional<graph::PartitionedModule> found = graph::find_partitioned(graph);
-  if (!found) return;
-  const std::string what = source + ": this is one device's part of a model that XLA has partitioned" +
-                           (found->devices > 1 ? " over " + std::to_string(found->devices) + " devices" : "") +
-                           ": shapes are those of shards (" + found->why + ")";
-  if (as_is) {
-    log_warning(what + "; as asked, that part is taken as it is, and nothing here holds for the whole model");
-    return;
+namespace {
+
+// One device's part is planned where somebody asks for that part, and nothing else.
+std::string refuse_part(const std::string& what, bool as_is, const std::string& how) {
+  if (!as_is) throw Error(ErrorKind::kData, what, how + "; --as-is takes this one part");
+  return what + "; as asked, that part is taken as it is, and nothing here holds for the whole model";
+}
+
+// What a device has of a parameter: "'w', f32[8,64] of f32[64,64]".
+std::string part_text(const graph::Graph& graph, const graph::ShardMapStep::Cut& cut) {
+  const std::string name = graph.op_name(cut.parameter);
+  return "'" + (name.empty() ? std::string(graph.instruction(cut.parameter).name) : name) + "', " +
+         std::string(graph.shape_of(cut.parameter).text) + " of " + std::string(graph.shape(cut.whole).text);
+}
+
+std::string require_divided_samples(const graph::Graph& graph, const graph::ShardMapStep& step,
+                                    const std::string& source, bool as_is) {
+  const std::string devices = step.devices > 1 ? std::to_string(step.devices) + " devices" : "several devices";
+  const graph::TrainingStep roles = graph::analyze_training_step(graph, {});
+  std::string samples;
+  for (const graph::ShardMapStep::Cut& cut : step.cut) {
+    const auto input = std::find_if(roles.inputs.begin(), roles.inputs.end(), [&](const graph::EntryInput& candidate) {
+      return roles.flow.node(candidate.node).instruction == cut.parameter;
+    });
+    if (input == roles.inputs.end()) continue;
+    switch (input->role) {
+      case graph::InputRole::kVariable:
+      case graph::InputRole::kSlot:
+      case graph::InputRole::kFrozen:
+        return refuse_part(
+            source + ": this step is divided by hand over " + devices +
+                " (shard_map), weights or the optimizer's state with it: a device has of " + part_text(graph, cut),
+            as_is, "export the step without shard_map: dividing it is what is planned (docs/getting-hlo.md)");
+      default:
+        if (samples.empty()) samples = part_text(graph, cut);
+    }
   }
-  throw Error(
-      ErrorKind::kData, what,
-      "export the step before it is partitioned: jax.jit(step).lower(*args).as_text(\"hlo\", debug_info=True), or "
-      "*.before_optimizations.txt of --xla_dump_to (docs/getting-hlo.md); --as-is takes this one part");
+  return source + ": the whole step is divided by hand over " + devices + " (shard_map), its samples alone" +
+         (samples.empty() ? "" : ": a device has of " + samples) +
+         "; one device's part is taken, which has all weights, with the collectives that stand there. Exported "
+         "without shard_map, the step has all its samples";
+}
+
+// From this share of the FLOPs on, what is divided by hand is the step and not a part of it.
+constexpr double kMostOfTheStep = 0.9;
+
+}  // namespace
+
+std::string require_whole_model(graph::Graph* graph, const std::string& source, bool as_is) {
+  if (const std::optional<graph::PartitionedModule> found = graph::find_partitioned(*graph)) {
+    return refuse_part(source + ": this is one device's part of a model that XLA has partitioned" +
+                           (found->devices > 1 ? " over " + std::to_string(found->devices) + " devices" : "") +
+                           ": shapes are those of shards (" + found->why + ")",
+                       as_is,
+                       "export the step before it is partitioned: jax.jit(step).lower(*args).as_text(\"hlo\", "
+                       "debug_info=True), or *.before_optimizations.txt of --xla_dump_to (docs/getting-hlo.md)");
+  }
+  if (!graph::works_on_shards(*graph)) return "";
+  if (const std::optional<graph::ShardMapStep> step = graph::take_one_device(graph)) {
+    return require_divided_samples(*graph, *step, source, as_is);
+  }
+  const double share = graph::share_on_shards(*graph);
+  if (share < kMostOfTheStep) return "";
+  return refuse_part(
+      source + ": " + format_percent(share) +
+          " of this step's FLOPs are divided by hand (shard_map): shapes there are those of one device's part",
+      as_is, "export the step without shard_map: dividing it is what is planned (docs/getting-hlo.md)");
 }
 
 ReadModule load_whole_model(const std::string& path, const std::string& hint, bool as_is,
                             const architecture::StepOptions& step) {
   ReadModule read = load_model(path, hint, step);
-  require_whole_model(read.module.graph, input_name(path), as_is);
+  const std::string part = require_whole_model(&read.module.graph, input_name(path), as_is);
+  if (!part.empty()) log_warning(part);
   return read;
 }
 

@@ -29,10 +29,12 @@ ReadModule read_module(std::string bytes, const std::string& source, const archi
 // model is refused before it is hashed. What is assumed of a description is logged.
 ReadModule load_model(const std::string& path, const std::string& hint, const architecture::StepOptions& step = {});
 
-// Throws Error(kData) for what XLA's partitioner has left (graph/partitioned.h): one device's part is no model to plan.
-// With `as_is` it is planned as it stands, and a warning says so.
-void require_whole_model(const graph::Graph& graph, const std::string& source, bool as_is);
-// Both: a model to plan.
+// Throws Error(kData) for what XLA's partitioner has left (graph/partitioned.h), and for a step that its user has
+// divided by hand (graph/shard_map_step.h): one device's part is no model to plan. With `as_is` it is planned as it
+// stands. Where the user has divided nothing but the samples, one device's part is the model: `graph` becomes that
+// part. What people have to be told of either; empty for a whole model.
+std::string require_whole_model(graph::Graph* graph, const std::string& source, bool as_is);
+// Both: a model to plan. What people have to be told is logged.
 ReadModule load_whole_model(const std::string& path, const std::string& hint, bool as_is,
                             const architecture::StepOptions& step = {});
 

@@ -162,7 +162,9 @@ void ModelOptions::declare(OptionTable* table) {
       .reads_file()
       .required();
   profile::declare_description(*table, &step);
-  table->add_flag(&as_is, "as-is", "take a module that XLA has partitioned already as what it is, one device's part")
+  table
+      ->add_flag(&as_is, "as-is",
+                 "take a module that XLA or shard_map has partitioned already as what it is, one device's part")
       .advanced();
   table->add(&variables, "variables", "the trained parameters, one per line or JSON")
       .reads_file()

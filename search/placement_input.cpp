@@ -123,10 +123,11 @@ PlacementInput PlacementInputOptions::read(const OptionTable& table) const {
     profile::ReadModule read = profile::read_module(std::move(bytes), out.name, {});
     hlo::HloModule& module = read.module;
     module.sha256 = sha256;
-    profile::require_whole_model(module.graph, out.name, false);
+    const std::string part = profile::require_whole_model(&module.graph, out.name, false);
     const machine::DeviceModel reference = profile::reference_device(device, machines);
     note_model(read.form, module.sha256, machines, reference, &out.provenance);
     out.made = of_module(module, *this, out.name, reference, machine);
+    if (!part.empty()) out.made->warnings.insert(out.made->warnings.begin(), part);
   }
   out.workload = out.made->workload;
   out.warnings = out.made->warnings;

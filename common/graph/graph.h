@@ -160,6 +160,7 @@ class Graph {
  private:
   friend class GraphBuilder;  // graph_builder.h: the readers' side
   friend class ResizedGraph;  // resized_graph.h
+  friend class OneDevice;     // shard_map_step.cpp
 
   bool in_text(const char* at) const;
 

@@ -128,9 +128,8 @@ class ResultShape {
   AttributeSite site(std::string_view key) const { return {{}, key}; }
 
   // An array without dimensions of unknown size.
-  bool plain(std::size_t i) const {
-    return i < operands_.size() && operand(i).is_array() && operand(i).text.find('?') == std::string_view::npos;
-  }
+  bool plain(std::size_t i) const { return i < operands_.size() && is_plain(shape_id(i)); }
+  bool is_plain(ShapeId id) const { return is_array(id) && graph_.shape(id).text.find('?') == std::string_view::npos; }
   Extents extents(ShapeId id) const {
     const Shape& shape = graph_.shape(id);
     Extents out{std::string(shape.type_name), shape.dims, std::vector<bool>(shape.dims.size(), false)};
@@ -151,7 +150,7 @@ class ResultShape {
     return builder_.array_shape(of.type, of.dims, of.dynamic);
   }
   ShapeId with_type(std::string_view type) {
-    if (!plain(0)) return kNone;
+    if (operands_.empty() || !operand(0).is_array()) return kNone;
     Extents of = extents_of(0);
     of.type = std::string(type);
     return array(of);
@@ -160,13 +159,13 @@ class ResultShape {
     return type == "c64" ? std::string_view("f32") : type == "c128" ? std::string_view("f64") : type;
   }
   // The type that XLA computes in when two operands are of different ones: the wider floating point type.
-  std::string_view wider_type(std::size_t i, std::size_t j) const {
-    const auto rank = [&](std::size_t k) {
-      const Shape& shape = operand(k);
+  std::string_view wider_type(std::size_t i, std::size_t j) const { return wider_type(operand(i), operand(j)); }
+  static std::string_view wider_type(const Shape& a, const Shape& b) {
+    const auto rank = [](const Shape& shape) {
       const bool whole = shape.type >= ElementType::kPred && shape.type <= ElementType::kU64;
       return (whole ? 0 : 1000) + shape.bits;
     };
-    return rank(j) > rank(i) ? operand(j).type_name : operand(i).type_name;
+    return rank(b) > rank(a) ? b.type_name : a.type_name;
   }
   ShapeId wider_operand() {
     if (!plain(0) || !plain(1)) return shape_id(0);
@@ -279,17 +278,24 @@ class ResultShape {
     return reduced(results);
   }
 
+  // Of a sparse operand (values and their positions) the values.
+  ShapeId values_of(std::size_t i) const {
+    return operand(i).is_tuple() && !operand(i).elements.empty() ? operand(i).elements[0] : shape_id(i);
+  }
+
   ShapeId convolution() {
     const std::optional<std::string_view> labels = find_attribute(attributes_, "dim_labels");
-    if (!labels || !plain(0) || !plain(1)) return kNone;
+    if (!labels || operands_.size() < 2) return kNone;
+    const ShapeId input_shape = values_of(0), kernel_shape = values_of(1);
+    if (!is_plain(input_shape) || !is_plain(kernel_shape)) return kNone;
     const ConvolutionDimensions dims = decode_convolution_dimensions(*labels, site("dim_labels"));
     const std::optional<std::string_view> raw = find_attribute(attributes_, "window");
     const std::vector<WindowDimension> window =
         raw ? decode_window(*raw, site("window")) : std::vector<WindowDimension>();
-    const Extents input = extents_of(0), kernel = extents_of(1);
+    const Extents input = extents(input_shape), kernel = extents(kernel_shape);
     if (window.size() != dims.input_spatial.size()) return kNone;
     Extents of;
-    of.type = std::string(wider_type(0, 1));
+    of.type = std::string(wider_type(graph_.shape(input_shape), graph_.shape(kernel_shape)));
     of.dims.assign(input.dims.size(), -1);
     of.dynamic.assign(input.dims.size(), false);
     const auto place = [&](std::int64_t at, std::int64_t extent, bool bounded) {
@@ -473,8 +479,31 @@ class ResultShape {
     return array(of);
   }
 
-  // Only the carries of a scan whose step gives nothing else.
-  ShapeId applied_scan() const { return integer("num_carries", 0) == 1 && is_array(applied_) ? applied_ : kNone; }
+  // A step gives its outputs and then what it carries: of an output one of each turn, along the scanned dimension.
+  ShapeId applied_scan() {
+    const std::int64_t carries = integer("num_carries", -1);
+    const std::vector<std::int64_t> along = integers("dimensions");
+    const auto inputs = static_cast<std::int64_t>(operands_.size()) - carries;
+    if (applied_ == kNone || carries < 0 || inputs < 1 || along.size() != 1 || !plain(0)) return kNone;
+    const Extents scanned = extents_of(0);
+    if (!scanned.in_range(along[0])) return kNone;
+    const auto d = static_cast<std::size_t>(along[0]);
+    // Copied: shapes that are made move those that there are.
+    const bool several = graph_.shape(applied_).is_tuple();
+    std::vector<ShapeId> results = several ? graph_.shape(applied_).elements : std::vector<ShapeId>{applied_};
+    const auto outputs = static_cast<std::int64_t>(results.size()) - carries;
+    for (std::int64_t i = 0; i < outputs; ++i) {
+      ShapeId& result = results[static_cast<std::size_t>(i)];
+      if (!is_array(result)) return kNone;
+      Extents of = extents(result);
+      if (d > of.dims.size()) return kNone;
+      of.dims.insert(of.dims.begin() + along[0], scanned.dims[d]);
+      of.dynamic.insert(of.dynamic.begin() + along[0], scanned.bounded(d));
+      result = array(of);
+      if (result == kNone) return kNone;
+    }
+    return several ? builder_.tuple_shape(results) : results[0];
+  }
 
   GraphBuilder& builder_;
   const Graph& graph_;

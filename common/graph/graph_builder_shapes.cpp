@@ -203,7 +203,7 @@ ShapeId GraphBuilder::parse_shape(std::string_view text) {
   const char* const end = p + text.size();
   const auto space = [&] { p = skip_space(p, end); };
   const auto layout = [&] {
-    const char* const open = scan::skip_class(scan::kSpace, p, end);
+    const char* const open = skip_space(p, end);
     if (open == end || *open != '{') return;
     p = open;
     const char* const next = scan::skip_balanced<'{', '}'>(p, end);
@@ -238,8 +238,13 @@ ShapeId GraphBuilder::parse_shape(std::string_view text) {
                             quoted(text.substr(static_cast<std::size_t>(name - text.data()))));
       }
       const char* const dims = ++p;
-      const auto* close = static_cast<const char*>(std::memchr(p, ']', static_cast<std::size_t>(end - p)));
-      if (close == nullptr) fail({dims - 1, 0}, "the dimensions that start here are not closed: expected ']'");
+      const char* close = dims;
+      while (close != nullptr && close < end && *close != ']') {
+        const char* const behind = *close == '/' ? scan::skip_comment(close, end) : close;
+        close = behind == close ? close + 1 : behind;
+      }
+      if (close == nullptr || close == end)
+        fail({dims - 1, 0}, "the dimensions that start here are not closed: expected ']'");
       items.push_back(array_from_text(type_name, {dims, static_cast<std::size_t>(close - dims)},
                                       {name, static_cast<std::size_t>(close + 1 - name)}));
       p = close + 1;

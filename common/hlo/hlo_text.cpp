@@ -125,7 +125,7 @@ class TextReader : private TextCursor {
       if (std::memchr(text.data(), '{', text.size()) != nullptr) *layout = text;
       return builder_.shape(text);
     }
-    p_ = scan::skip_class(scan::kSpace, p_, end_);
+    p_ = past_space(p_);
     if (peek() != '[') fail(begin, "found " + found() + ", expected a shape such as f32[2,3]");
     while (p_ < end_ && *p_ != ']') {
       if (*p_ == '/') {
@@ -153,7 +153,7 @@ class TextReader : private TextCursor {
       } else {
         skip_balanced<'{', '}'>();
       }
-      *layout = slice(open);
+      *layout = without_comments(slice(open));
     }
     return id;
   }
@@ -161,9 +161,9 @@ class TextReader : private TextCursor {
   // The '{' of a layout, at p_ or behind blanks. A brace belongs to the shape only when a number, ':' or '}' follows:
   // it may be the body of a computation.
   const char* layout_ahead() const {
-    const char* p = scan::skip_class(scan::kSpace, p_, end_);
+    const char* p = past_space(p_);
     if (p == end_ || *p != '{') return nullptr;
-    const char* const inner = scan::skip_class(scan::kSpace, p + 1, end_);
+    const char* const inner = past_space(p + 1);
     if (inner == end_ || !(scan::is(scan::kDigit, *inner) || *inner == ':' || *inner == '}')) return nullptr;
     // "-> f32[] {}" is a computation without instructions.
     return *inner == '}' && p != p_ ? nullptr : p;
@@ -177,8 +177,22 @@ class TextReader : private TextCursor {
     if (q == p_ || q == end_) return false;
     if (*q == '[') return true;
     if (*q == '(') return q - p_ == 1 && *p_ == 'b';
-    q = scan::skip_class(scan::kSpace, q, end_);
+    q = past_space(q);
     return q < end_ && *q == '[';
+  }
+
+  std::string_view without_comments(std::string_view text) {
+    if (text.find('/') == std::string_view::npos) return text;
+    std::string kept;
+    for (const char *p = text.data(), *const end = p + text.size(); p < end;) {
+      const char* const behind = *p == '/' ? scan::skip_comment(p, end) : p;
+      if (behind == nullptr || behind == p) {
+        kept += *p++;
+      } else {
+        p = behind;
+      }
+    }
+    return builder_.keep(kept);
   }
 
   // ---- computations

@@ -124,7 +124,7 @@ class TextCursor {
       }
     }
     ++p_;
-    if (p_ < end_ && scan::is(scan::kSpace, *p_)) skip_space();
+    if (p_ < end_ && (scan::is(scan::kSpace, *p_) || *p_ == '/')) skip_space();
     const char* const begin = p_;
     if (peek() == '{') {
       skip_balanced<'{', '}'>();

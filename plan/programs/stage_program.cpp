@@ -1,5 +1,7 @@
 #include "plan/programs/stage_program.h"
 
+#include <optional>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -7,6 +9,7 @@
 #include "common/base/check.h"
 #include "common/base/error.h"
 #include "common/graph/graph_builder.h"
+#include "common/graph/hlo_attributes.h"
 
 namespace automap::programs {
 
@@ -130,9 +133,22 @@ class Extraction {
                 "no program can be cut around it; nothing was written");
   }
 
+  // What only every device of the step as it was written can do together.
+  void check_alone(InstructionId id) const {
+    if (!graph::is_collective(from_.instruction(id).opcode)) return;
+    const std::optional<std::string_view> raw = from_.attribute(id, "replica_groups");
+    const std::string name(from_.instruction(id).name);
+    const bool alone = !raw || graph::decode_replica_groups(*raw, {name, "replica_groups", &from_}).group_size <= 1;
+    if (alone && !from_.attribute(id, "source_target_pairs")) return;
+    throw Error(ErrorKind::kData,
+                "instruction '" + name + "' is a collective of the step's own, among devices that a program has not",
+                "export the step without shard_map or pmap: programs sum over their replicas by themselves");
+  }
+
   InstructionId copy(NodeId id) {
     const FlowNode& node = flow_.node(id);
     if (flow_.producer(id) != id) return projection(flow_.producer(id), node.leaf);
+    check_alone(node.instruction);
     std::vector<InstructionId> leaves;
     for (const NodeId operand : flow_.operands(id)) leaves.push_back(made_.at(operand));
     // Nothing is partitioned here: annotations hand on what they get, and so does what only keeps XLA from moving it.
@@ -166,6 +182,7 @@ class Extraction {
     std::vector<InstructionId> inner(static_cast<std::size_t>(computation.count));
     for (InstructionId i = computation.first; i < computation.first + computation.count; ++i) {
       if (from_.instruction(i).opcode == Opcode::kRng) refuse(i, "draws random numbers that no input decides");
+      check_alone(i);
       InstructionDraft draft = draft_of(i);
       draft.name = from_.instruction(i).name;
       draft.number = from_.instruction(i).number;

@@ -83,7 +83,9 @@ void declare_options(OptionTable& table, ProfileOptions& o) {
            "attention and cross-entropy as kernels of libraries (fused), as the module says (as-written), or fused for "
            "f16 and bf16 on devices from A100 on (auto)")
       .choices(profile::attention_modes());
-  table.add_flag(&o.as_is, "as-is", "take a module that XLA has partitioned already as what it is, one device's part")
+  table
+      .add_flag(&o.as_is, "as-is",
+                "take a module that XLA or shard_map has partitioned already as what it is, one device's part")
       .advanced();
   table.add(&o.hlo, "hlo", "also write the module as HLO text: what a config.json's step is")
       .writes_file()

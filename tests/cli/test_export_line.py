@@ -98,6 +98,126 @@ class ExportLine(unittest.TestCase):
                                  ("params['output']['kernel']", 2048)])
 
 
+SHARD_MAP = PRELUDE + '''
+from jax.sharding import AxisType, PartitionSpec as P
+
+mesh = jax.make_mesh((4,), ("data",), axis_types=(AxisType.Auto,))
+all_of = lambda x: jax.lax.pmean(x, "data")
+inside = lambda f, i, o: jax.shard_map(f, mesh=mesh, in_specs=i, out_specs=o, check_vma=False)
+
+def loss_of(params, batch):
+    x = jnp.tanh(batch["x"] @ params["hidden"]["kernel"] + params["hidden"]["bias"])
+    return jnp.mean((x @ params["output"]["kernel"] - batch["y"]) ** 2)
+
+def update(params, moments, gradients):
+    moments = jax.tree.map(lambda m, g: 0.9 * m + g, moments, gradients)
+    return jax.tree.map(lambda p, m: p - 0.1 * m, params, moments), moments
+
+def replicas(params, moments, batch):
+    value, gradients = jax.value_and_grad(loss_of)(params, batch)
+    return *update(params, moments, jax.tree.map(all_of, gradients)), all_of(value)
+
+def sharded(params, moments, batch):
+    whole = lambda p: jax.tree.map(lambda a: jax.lax.all_gather(a, "data", axis=0, tiled=True), p)
+    value, gradients = jax.value_and_grad(lambda p: loss_of(whole(p), batch))(params)
+    return *update(params, moments, gradients), all_of(value)
+
+def loss_inside(params, moments, batch):
+    value, gradients = jax.value_and_grad(inside(lambda p, b: all_of(loss_of(p, b)), (P(), P("data")), P()))(params, batch)
+    return *update(params, moments, gradients), value
+
+def one_layer(params, moments, batch):
+    layer = inside(lambda x, w, b: jnp.tanh(x @ w + b), (P("data"), P(), P()), P("data"))
+    def loss(params):
+        x = layer(batch["x"], params["hidden"]["kernel"], params["hidden"]["bias"])
+        return jnp.mean((x @ params["output"]["kernel"] - batch["y"]) ** 2)
+    value, gradients = jax.value_and_grad(loss)(params)
+    return *update(params, moments, gradients), value
+
+for shardy in (True, False):
+    jax.config.update("jax_use_shardy_partitioner", shardy)
+    for name, step in (("replicas", inside(replicas, (P(), P(), P("data")), (P(), P(), P()))),
+                       ("sharded", inside(sharded, (P("data"), P("data"), P("data")), (P("data"), P("data"), P()))),
+                       ("loss_inside", loss_inside), ("one_layer", one_layer), ("outside", replicas)):
+        if name == "outside":
+            all_of = lambda x: x
+            batch = {"x": array(4, 32), "y": array(4, 8)}
+        else:
+            all_of = lambda x: jax.lax.pmean(x, "data")
+            batch = {"x": array(16, 32), "y": array(16, 8)}
+        jax.clear_caches()
+        text = jax.jit(step).lower(params, opt_state, batch).as_text("hlo", debug_info=True)
+        open(f"{name}_{shardy}.hlo", "w").write(text)
+'''
+
+
+@unittest.skipUnless(JAX, NO_JAX)
+class ShardMap(unittest.TestCase):
+    """Steps that stand inside jax.shard_map, lowered with Shardy's marks and with the older ones."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        subprocess.run([JAX, "-c", SHARD_MAP], cwd=cls.folder.name, check=True,
+                       env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"})
+
+    def profile(self, name, shardy, *arguments):
+        if not BIN or not (Path(BIN) / "automap-profile").exists():
+            self.skipTest("automap-profile is not built")
+        done = subprocess.run([Path(BIN) / "automap-profile", Path(self.folder.name) / f"{name}_{shardy}.hlo", "--json", *arguments],
+                              capture_output=True, text=True)
+        return done, json.loads(done.stdout) if done.returncode == 0 else None
+
+    def test_samples_alone_are_divided(self):
+        for shardy in (True, False):
+            _, same = self.profile("outside", shardy)
+            for name in ("replicas", "loss_inside"):
+                done, ours = self.profile(name, shardy)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertIn("divided by hand over 4 devices (shard_map), its samples alone: a device has of 'batch['x']', "
+                              "f32[4,32] of f32[16,32]", done.stderr)
+                self.assertEqual([(v["name"], v["bytes"]) for v in ours["trainable_variables"]],
+                                 [("params['hidden']['bias']", 256), ("params['hidden']['kernel']", 8192),
+                                  ("params['output']['kernel']", 2048)])
+                # The step of a device's samples, but for the sums over devices.
+                self.assertTrue(ours["training"])
+                self.assertEqual(ours["micro_batch_size"], 4)
+                self.assertEqual(ours["memory_bytes"]["slots"], same["memory_bytes"]["slots"])
+                self.assertLess(abs(ours["total_flops"] / same["total_flops"] - 1), 0.1)
+
+    def test_a_plan_says_what_it_is_of(self):
+        if not BIN or not (Path(BIN) / "automap-infer").exists():
+            self.skipTest("automap-infer is not built")
+        for name, *words in (("replicas", "its samples alone"), ("sharded", "nothing here holds for the whole model")):
+            done = subprocess.run([Path(BIN) / "automap-infer", Path(self.folder.name) / f"{name}_True.hlo", "--cluster", "config-a",
+                                   "--batch", "64", "--as-is", "--effort", "quick", "--json"], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            warning = json.loads(done.stdout)["warnings"][0]
+            for word in ("(shard_map)", *words):
+                self.assertIn(word, warning)
+                self.assertEqual(done.stderr.count(word), 1, done.stderr)
+
+    def test_weights_are_divided(self):
+        for shardy in (True, False):
+            done, _ = self.profile("sharded", shardy)
+            self.assertEqual(done.returncode, 3, done.stderr)
+            self.assertIn("a device has of 'params['hidden']['bias']', f32[16] of f32[64]", done.stderr)
+            self.assertIn("export the step without shard_map", done.stderr)
+            done, ours = self.profile("sharded", shardy, "--as-is")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("nothing here holds for the whole model", done.stderr)
+            self.assertEqual([v["bytes"] for v in ours["trainable_variables"]], [64, 2048, 512])
+
+    def test_one_layer_of_a_step(self):
+        for shardy in (True, False):
+            done, ours = self.profile("one_layer", shardy)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("parts of the step are written for one device's part", done.stdout + done.stderr)
+            self.assertEqual(ours["micro_batch_size"], 16)
+            self.assertEqual(len(ours["trainable_variables"]), 3)
+
+
 @unittest.skipUnless(JAX, NO_JAX)
 class Decoder(unittest.TestCase):
     """scripts/export_decoder.py: a decoder in Megatron's words."""

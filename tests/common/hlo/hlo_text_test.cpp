@@ -204,6 +204,27 @@ TEST(HloText, DimensionsOverLinesAndWithComments) {
               HasSubstr("t.hlo:3:"));
 }
 
+// Wherever XLA's lexer takes a comment: the shapes are those that jaxlib 0.10.2 prints.
+TEST(HloText, CommentsBetweenTheWordsOfAShape) {
+  const Graph g = read_text(
+      "HloModule m\nENTRY e {\n  a = f32/*c*/[8] parameter(0)\n  b = f32[/*]*/8/*d*/]/*e*/{/*f*/0} parameter(1)\n"
+      "  c = (f32/*a*/[4,2]/*b*/{0,/*c*/1}/*d*/,/*e*/s32[]) /*f*/ parameter(2)\n  d = f32[] // of one line\n"
+      "    parameter(3)\n  e = f32[8,/*index=1*/2]{1,/*c*/0:/*t*/T(8,128)} parameter(4)\n"
+      "  k = f32[3,3,1,1] parameter(5)\n  i = f32[1,4,4,1] parameter(6)\n"
+      "  v = f32[1,2,2,1] convolution(i, k), window=/*w*/{size=3x3}, dim_labels=/*l*/b01f_01io->b01f\n"
+      "  ROOT r = f32/*c*/ [8] add(f32/*c*/[8] a, b)\n}");
+  EXPECT_EQ(g.shape_of(find(g, "a")).text, "f32[8]");
+  EXPECT_EQ(g.shape_of(find(g, "b")).text, "f32[8]");
+  EXPECT_EQ(g.instruction(find(g, "b")).layout, "{0}");
+  EXPECT_EQ(g.shape_of(find(g, "c")).text, "(f32[4,2], s32[])");
+  EXPECT_EQ(g.shape_of(find(g, "d")).text, "f32[]");
+  EXPECT_EQ(g.instruction(find(g, "e")).layout, "{1,0:T(8,128)}");
+  EXPECT_EQ(g.attribute(find(g, "v"), "dim_labels"), "b01f_01io->b01f");
+  EXPECT_EQ(g.shape_of(g.entry().root).text, "f32[8]");
+  EXPECT_THAT(text_error("HloModule m\nENTRY e { ROOT x = f32/*c[8] parameter(0) }"), HasSubstr("t.hlo:2:"));
+  EXPECT_THAT(text_error("HloModule m\nENTRY e { ROOT x = f32[8/*c] parameter(0) }"), HasSubstr("t.hlo:2:"));
+}
+
 TEST(HloText, MissingHeaderAndEntry) {
   const Graph g = read_text("a { ROOT x = f32[] parameter(0) }\nb { x = f32[] parameter(0)\n y = f32[] tanh(x) }");
   EXPECT_EQ(g.name(), "");
@@ -430,6 +451,56 @@ ENTRY e {
   EXPECT_THAT(text_error(in_entry("a = f32[] parameter(0)\n ROOT b = custom-call(a), custom_call_target=\"x\"")),
               HasSubstr("cannot be inferred"));
   EXPECT_THAT(text_error(in_entry("a = f32[] parameter(0)\n ROOT b = convert(a)")), HasSubstr("cannot be inferred"));
+}
+
+TEST(HloText, InferredResultShapesOfSparseConvolutionsAndUnknownSizes) {
+  const Graph g = read_text(in_entry(
+      "x = f32[2,8] parameter(0)\n v = f32[2,3] parameter(1)\n p = s32[2,3] parameter(2)\n"
+      " k = (f32[2,3], s32[2,3]) tuple(v, p)\n u = f32[?,784] parameter(3)\n"
+      " c = convolution(x, k), dim_labels=bf_io->bf, sparsity_config={rhs={sparsity=1x4 dimension=0 stride=1}}\n"
+      " a = abs(u)\n l = compare(u, u), direction=LT\n ROOT t = tuple(c, a, l)"));
+  EXPECT_EQ(g.shape_of(g.entry().root).text, "(f32[2,3], f32[?,784], pred[?,784])");
+}
+
+// As jaxlib 0.10.2 prints them: of outputs one for each turn, along the scanned dimension; carries as they are.
+TEST(HloText, InferredResultShapesOfScans) {
+  const auto shape = [](const std::string& step, const std::string& operands, const std::string& scan) {
+    const Graph g = read_text("HloModule m\nstep { " + step + " }\nENTRY e {\n" + operands + "\n  ROOT s = scan(" +
+                              scan + ", to_apply=step\n}");
+    return std::string(g.shape_of(g.entry().root).text);
+  };
+  const std::string step =
+      "x = f32[4,5] parameter(0)\n c = f32[3] parameter(1)\n ROOT t = (f32[4,5], f32[3]) tuple(x, c)";
+  const std::string carry = "  c = f32[3] parameter(1)\n";
+  EXPECT_EQ(shape(step, "  x = f32[7,4,5] parameter(0)\n" + carry, "x, c), dimensions={0}, num_carries=1"),
+            "(f32[7,4,5], f32[3])");
+  EXPECT_EQ(shape(step, "  x = f32[4,7,5] parameter(0)\n" + carry, "x, c), dimensions={1}, num_carries=1"),
+            "(f32[4,7,5], f32[3])");
+  EXPECT_EQ(shape(step, "  x = f32[4,5,7] parameter(0)\n" + carry, "x, c), dimensions={2}, num_carries=1"),
+            "(f32[4,5,7], f32[3])");
+  EXPECT_EQ(shape("x = f32[4] parameter(0)\n y = s32[2] parameter(1)\n c = f32[3] parameter(2)\n d = f32[] "
+                  "parameter(3)\n ROOT t = (f32[4], f32[3], f32[]) tuple(x, c, d)",
+                  "  x = f32[7,4] parameter(0)\n  y = s32[7,2] parameter(1)\n  c = f32[3] parameter(2)\n"
+                  "  d = f32[] parameter(3)\n",
+                  "x, y, c, d), dimensions={0}, num_carries=2"),
+            "(f32[7,4], f32[3], f32[])");
+  const std::string input = "  x = f32[7,4] parameter(0)\n";
+  EXPECT_EQ(shape("x = f32[4] parameter(0)\n ROOT t = (f32[4]) tuple(x)", input, "x), dimensions={0}, num_carries=0"),
+            "(f32[7,4])");
+  EXPECT_EQ(shape("x = f32[4] parameter(0)\n ROOT t = f32[4] negate(x)", input, "x), dimensions={0}, num_carries=0"),
+            "f32[7,4]");
+  EXPECT_EQ(shape("x = f32[4] parameter(0)\n c = f32[4] parameter(1)\n ROOT t = f32[4] add(x, c)",
+                  input + "  c = f32[4] parameter(1)\n", "x, c), dimensions={0}, num_carries=1"),
+            "f32[4]");
+  // XLA cannot tell how many turns there are, either; or ends there.
+  for (const char* attributes : {"dimensions={0}, num_carries=2", "dimensions={5}, num_carries=1"}) {
+    EXPECT_THAT(
+        text_error("HloModule m\nstep { x = f32[4] parameter(0)\n c = f32[4] parameter(1)\n ROOT t = (f32[4], "
+                   "f32[4]) tuple(x, c) }\nENTRY e {\n" +
+                   input + "  c = f32[4] parameter(1)\n  ROOT s = scan(x, c), " + attributes + ", to_apply=step\n}"),
+        HasSubstr("cannot be inferred"))
+        << attributes;
+  }
 }
 
 TEST(HloText, CalledComputationsComeInAFixedOrder) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/hlo/hlo_text.h"
 #include "common/hlo/hlo_writer.h"
 #include "plan/programs/program_set.h"
 #include "plan/programs/stage_program.h"
@@ -176,6 +177,29 @@ pipeline::PlanDocument plan_of(const Fixture& of, int micro_batches) {
   plan.stages[0].in_flight = 2;
   plan.stages[1].in_flight = 1;
   return plan;
+}
+
+// A sum that the step's author wrote for eight devices (shard_map, pmap) is nothing that a program can do.
+TEST(Programs, CollectivesOfTheStepsOwnAreRefused) {
+  const auto extract = [](const std::string& groups) {
+    const graph::Graph g = hlo::read_hlo_text(
+        "HloModule m\nadd { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT c = f32[] add(a, b) }\n"
+        "ENTRY e {\n  x = f32[4] parameter(0)\n  ROOT r = f32[4] all-reduce(x)" +
+            groups + ", to_apply=add\n}",
+        "test");
+    const graph::FlowGraph flow = graph::FlowGraph::build(g);
+    return extract_program(flow, "p", {flow.results()[0]}, {flow.inputs()[0].node}, {flow.results()[0]})
+        .num_instructions();
+  };
+  EXPECT_GT(extract(", replica_groups={}"), 0);
+  EXPECT_GT(extract(", replica_groups={{0},{1}}"), 0);
+  try {
+    extract(", replica_groups={{0,1},{2,3}}");
+    FAIL() << "it was cut out";
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("instruction 'r' is a collective of the step's own"));
+    EXPECT_THAT(e.hint(), HasSubstr("without shard_map or pmap"));
+  }
 }
 
 TEST(Programs, ThePlanMustBeOneOfTheModule) {
