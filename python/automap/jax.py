@@ -26,6 +26,8 @@ def compile(plan, devices=None, one_device=False):
     if len(devices) < needed:
         raise Error(f"the plan takes {needed} devices, and there are {len(devices)}; plan for a cluster of so many, or, on a CPU, let "
                     f"XLA_FLAGS=--xla_force_host_platform_device_count={needed} make as many before JAX is imported")
+    if any(device.process_index != jax.process_index() for device in devices[:needed]):
+        raise Error("some of the devices belong to another process, and a plan runs in one; give devices=jax.local_devices()")
     with tempfile.TemporaryDirectory(prefix="automap_") as folder:
         module = plan.module or write_module(plan.step, folder)
         path, programs = os.path.join(folder, "plan.json"), os.path.join(folder, "programs")
@@ -43,7 +45,7 @@ class _Trees:
 
     state, names: a tree of shapes for each argument of state, and what the arguments are called; state_inputs, batch_inputs:
     the input ("p3") of each leaf; metrics: the structure of what a step returns beside the state, and metric_results: the
-    result of each of its leaves. single: gather and init have the one argument of state alone.
+    result of each of its leaves.
     """
 
     def __init__(self, state, batch, names, state_inputs, batch_inputs, metrics, metric_results):
@@ -71,7 +73,7 @@ def _of_function(manifest, step):
                 raise Error(f"{names[number]} has samples, and is read where the weights are updated, once for all micro-batches")
             one["role"] = "batch"
     for result, of_batch in zip(manifest.plan.results, step.of_batch):
-        if result.get("combine") == "each" and not of_batch:
+        if "combine" in result and not of_batch:
             result["combine"] = "none"  # All micro-batches make the same: that of the first will do.
     if len(manifest.inputs) != num_state + num_batch:
         raise Error(f"the step has {num_state + num_batch} arrays, and its module {len(manifest.inputs)} parameters")

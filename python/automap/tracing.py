@@ -47,9 +47,9 @@ def with_samples(batch, samples):
 
 
 class TracedStep:
-    """Attributes: `arguments`, a tree of shapes for each argument, the batch with `samples` samples (of
-    those that were given it has `given_samples`); `names` of the arguments; `hlo`, the text of the module, whose parameters and results are the leaves of arguments and results in
-    their order; `results`, a tree of shapes; `of_batch`, whether each leaf of them depends on the batch; `single`, whether the step returns its only state alone."""
+    """Attributes: `arguments`, a tree of shapes for each argument, the batch with `samples` samples (`given_samples` of those that
+    were given); `names` of the arguments; `hlo`, the text of the module, whose parameters and results are the leaves of
+    arguments and results in their order; `results`, a tree of shapes; `of_batch`, whether each leaf of them may depend on the batch."""
 
     def __init__(self, function, arguments, samples=None):
         # What jit was told of donation and of unused arguments is of another call than ours.
@@ -91,8 +91,7 @@ class TracedStep:
         jaxpr = traced.jaxpr.jaxpr
         self.of_batch = _reached(jaxpr, [number >= len(jaxpr.invars) - num_batch for number in range(len(jaxpr.invars))])
         self.results = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), lowered.out_info)
-        self.single = len(self.state) == 1 and jax.tree.structure(self.results) == jax.tree.structure(self.state[0])
-        if self.single:
+        if len(self.state) == 1 and jax.tree.structure(self.results) == jax.tree.structure(self.state[0]):
             self.results = (self.results,)
         if not isinstance(self.results, (tuple, list)) or len(self.results) < len(self.state):
             raise Error(f"{self.name} returns {jax.tree.structure(self.results)}, and has {len(self.state)} arguments of state; {CONVENTION}")
