@@ -12,7 +12,7 @@ from automap.errors import Error
 from automap.execution import Execution, parse_shape
 from automap.planning import write_module
 from automap.programs import Manifest
-from automap.tracing import abstract, check_same, described, named_leaves
+from automap.tracing import abstract, check_same, check_structure, described, named_leaves
 
 
 def compile(plan, devices=None, one_device=False):
@@ -162,8 +162,7 @@ class Run:
 
     def _check_batch(self, batch):
         expected, size, name = self._trees.batch, self.plan.batch_size, self._trees.names[-1]
-        if jax.tree.structure(batch) != jax.tree.structure(expected):
-            raise Error(f"{name} has the structure {jax.tree.structure(batch)}, expected {jax.tree.structure(expected)}")
+        check_structure(batch, expected, name)
         for (leaf_name, leaf), one in zip(named_leaves(batch, name), jax.tree.leaves(expected)):
             wanted = jax.ShapeDtypeStruct((size, *one.shape[1:]) if one.shape else (), one.dtype)
             if described(abstract(leaf)) != described(wanted):

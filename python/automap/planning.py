@@ -79,6 +79,11 @@ class Plan:
         return "; ".join(f"{one},schedule={schedule}" for one in told)
 
     @property
+    def report(self):
+        """The answer in sentences, each behind its label: what it takes, why, what the plans of other kinds would."""
+        return "\n".join(f"{one['label']:<8}{one['text']}" for one in self.record.get("report", []))
+
+    @property
     def warnings(self):
         """What was assumed or is tight, a sentence each."""
         return list(self.record["warnings"])

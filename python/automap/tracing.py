@@ -32,10 +32,27 @@ def named_leaves(tree, name):
     return [(name + jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]]
 
 
+def structure_text(tree):
+    """The structure of a tree, of a large one the beginning."""
+    text = str(jax.tree.structure(tree)).removeprefix("PyTreeDef(").removesuffix(")")
+    return text if len(text) <= 200 else text[:200] + "..."
+
+
+def check_structure(given, expected, name):
+    """Error that names the first array that is missing or new, unless a tree has the structure that is expected."""
+    if jax.tree.structure(given) == jax.tree.structure(expected):
+        return
+    there, wanted = ([leaf_name for leaf_name, _ in named_leaves(tree, name)] for tree in (given, expected))
+    for names, others, what in ((wanted, there, "is missing"), (there, wanted, "is one more than expected")):
+        unknown = sorted(set(names) - set(others), key=names.index)
+        if unknown and unknown[0] != name:
+            raise Error(f"{unknown[0]} {what}" + (f", and {len(unknown) - 1} more" if len(unknown) > 1 else ""))
+    raise Error(f"{name} has the structure {structure_text(given)}, expected {structure_text(expected)}")
+
+
 def check_same(given, expected, name):
     """Error unless a tree of arrays has the structure, shapes and types that are expected."""
-    if jax.tree.structure(given) != jax.tree.structure(expected):
-        raise Error(f"{name} has the structure {jax.tree.structure(given)}, expected {jax.tree.structure(expected)}")
+    check_structure(given, expected, name)
     for (leaf_name, leaf), other in zip(named_leaves(given, name), jax.tree.leaves(expected)):
         if described(abstract(leaf)) != described(other):
             raise Error(f"{leaf_name} is {described(abstract(leaf))}, expected {described(other)}")
@@ -94,12 +111,12 @@ class TracedStep:
         if len(self.state) == 1 and jax.tree.structure(self.results) == jax.tree.structure(self.state[0]):
             self.results = (self.results,)
         if not isinstance(self.results, (tuple, list)) or len(self.results) < len(self.state):
-            raise Error(f"{self.name} returns {jax.tree.structure(self.results)}, and has {len(self.state)} arguments of state; {CONVENTION}")
+            raise Error(f"{self.name} returns {structure_text(self.results)}, and has {len(self.state)} arguments of state; {CONVENTION}")
         for number, (new, old, name) in enumerate(zip(self.results, self.state, self.names), 1):
             try:
                 check_same(new, old, f"result {number}")
             except Error as error:
-                raise Error(f"{self.name}: {error} as in its argument {name}; {CONVENTION}") from None
+                raise Error(f"{self.name}: {error}; result {number} has to be like the argument {name}: {CONVENTION}") from None
 
     @property
     def metrics(self):

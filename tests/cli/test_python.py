@@ -155,6 +155,8 @@ state = run.init(params, opt_state)
 refused("batch", run.step, state, batch_of(9))
 refused("batch_type", run.step, state, {**batch_of(8), "x": np.zeros((8, 8), np.int32)})
 refused("batch_structure", run.step, state, {"x": array(8, 8)})
+refused("batch_more", run.step, state, {**batch_of(8), "z": 1})
+refused("batch_list", run.step, state, list(batch_of(8).values()))
 refused("state", run.step, params, batch_of(8))
 refused("gather", run.gather, (params, opt_state))
 
@@ -187,6 +189,7 @@ class Package(unittest.TestCase):
         self.assertTrue(0 < low < plan.step_ms < high)
         self.assertTrue(0 < plan.memory_bytes < plan.capacity_bytes)
         self.assertIn("of 64 samples", str(plan))
+        self.assertRegex(plan.report, r"(?m)^Takes   .* a step")
         plan.save(self.folder / "plan.json")
         scored = run("automap-infer", TINY, "--cluster", "h100-1x8", "--plan", self.folder / "plan.json", "--json")
         self.assertEqual(scored.returncode, 0, scored.stderr)
@@ -249,9 +252,9 @@ class Runs(unittest.TestCase):
             ("cluster", 'no cluster preset or file named "none"'),
             ("option", "no-option"),
             ("micro_batch", r"micro_batch= is no option here; say micro_batch_size="),
-            ("order", r"result 1 has the structure .* as in its argument params; the step has to be step\(\*state, batch\) -> \(\*state, \*metrics\)"),
-            ("shape", r"result 1\['up'\] is float32\[7,32\], expected float32\[8,32\] as in its argument params"),
-            ("few", "returns PyTreeDef.*, and has 2 arguments of state"),
+            ("order", r"result 1\['down'\] is missing, and 1 more; result 1 has to be like the argument params: the step has to be step\(\*state, batch\) -> \(\*state, \*metrics\)"),
+            ("shape", r"result 1\['up'\] is float32\[7,32\], expected float32\[8,32\]; result 1 has to be like the argument params: "),
+            ("few", r"returns {'down': \*, 'up': \*}, and has 2 arguments of state"),
             ("one", "train_step is given 1 argument; the step has to be"),
             ("samples", r"first dimension of every array of batch .*batch\['x'\] 8, batch\['y'\] 4"),
             ("fails", r"<lambda> cannot be traced with a batch of 4 samples: TypeError: .*reshape"),
@@ -265,7 +268,9 @@ class Runs(unittest.TestCase):
             ("init_shape", r"params\['up'\] is float32\[8,31\], expected float32\[8,32\]"),
             ("batch", r"batch\['x'\] is float32\[9,8\], expected float32\[8,8\]: 2 micro-batches of 4 samples"),
             ("batch_type", r"batch\['x'\] is int32\[8,8\], expected float32\[8,8\]"),
-            ("batch_structure", r"batch has the structure PyTreeDef\({'x': \*}\), expected"),
+            ("batch_structure", r"^batch\['rate'\] is missing, and 1 more"),
+            ("batch_more", r"^batch\['z'\] is one more than expected$"),
+            ("batch_list", r"^batch\['rate'\] is missing, and 2 more"),
             ("state", "the state is not one of this run"),
             ("gather", "the state is not one of this run"),
         ):
