@@ -86,6 +86,11 @@ PlanDocument described(const Question& question, const pipeline::PlacedPlan& pla
   describe_replicas(question.profile(), &document);
   document.utilization = utilization_of(input, question.cluster, placed.device_numbers(), document.batch(),
                                         document.simulated_step_ms, recomputed_share(placed, question.profile()));
+  const planners::ExpectedErrors errors = planners::expected_errors(input.profile, question.cluster);
+  if (errors.compute_more > 0) {
+    document.expected_least_ms = document.simulated_step_ms / (1 + errors.compute_less);
+    document.expected_most_ms = document.simulated_step_ms * (1 + errors.compute_more);
+  }
   document.estimates = estimates_of(question, input, own);
   document.warnings = input.notices;
   warn_of_repeated_work(question, input, &document);

@@ -265,9 +265,6 @@ ReportOptions report_options(const Call& call, double free_plan_ms) {
   report.masked_attentions = call.input.work.masked_attentions;
   report.fused_attention = call.input.fused.find("attention") != std::string::npos && options.input.attention == "auto";
   report.training = call.input.profile.forward_fraction < 1;
-  const planners::ExpectedErrors errors = planners::expected_errors(call.input.profile, call.cluster);
-  report.time_less = errors.compute_less;
-  report.time_more = errors.compute_more;
   report.kinds_asked = options.explore == "on";
   report.details = options.details;
   report.width = report_width();

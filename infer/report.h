@@ -9,23 +9,22 @@
 namespace automap::infer {
 
 struct ReportOptions {
-  bool all_planners = false;            // a line for every planner instead of the runners-up
-  int max_stages = 16;                  // what the lower bound speaks about
-  double model_batch = 0;               // samples of the module's own batch; 0: unknown
-  bool made_here = false;               // the module is made of a description, and of any batch
-  std::int64_t masked_attentions = 0;   // profile::ModelWork's
-  std::string software;                 // what the times are of, where they are not a compiled step's
-  bool fused_attention = false;         // nobody asked for the kernels of libraries that it is counted by
-  bool details = false;                 // all of it is printed
-  bool training = true;                 // else the model has no backward pass
-  double time_less = 0, time_more = 0;  // of compute (planners::ExpectedErrors); 0: not said
-  bool kinds_asked = false;             // the table of kinds is part of the answer
-  bool batch_given = false;             // the samples of a step are what somebody asked for
-  double free_plan_ms = 0;  // of a plan with equal replicas: the step of the best without that; 0: not asked
-  int cluster_devices = 0;  // of the whole cluster, used or not
-  std::string framework;    // --for, where it limits plans
-  int width = 0;            // columns of the terminal; 0: lines are as long as they get
-  std::string plans_for;    // the framework, and what plans for it hold to; empty: any
+  bool all_planners = false;           // a line for every planner instead of the runners-up
+  int max_stages = 16;                 // what the lower bound speaks about
+  double model_batch = 0;              // samples of the module's own batch; 0: unknown
+  bool made_here = false;              // the module is made of a description, and of any batch
+  std::int64_t masked_attentions = 0;  // profile::ModelWork's
+  std::string software;                // what the times are of, where they are not a compiled step's
+  bool fused_attention = false;        // nobody asked for the kernels of libraries that it is counted by
+  bool details = false;                // all of it is printed
+  bool training = true;                // else the model has no backward pass
+  bool kinds_asked = false;            // the table of kinds is part of the answer
+  bool batch_given = false;            // the samples of a step are what somebody asked for
+  double free_plan_ms = 0;             // of a plan with equal replicas: the step of the best without that; 0: not asked
+  int cluster_devices = 0;             // of the whole cluster, used or not
+  std::string framework;               // --for, where it limits plans
+  int width = 0;                       // columns of the terminal; 0: lines are as long as they get
+  std::string plans_for;               // the framework, and what plans for it hold to; empty: any
 };
 
 // Where the samples of a step come from, when nobody has said how many they are: " (no --batch: 16 times the model's

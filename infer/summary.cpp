@@ -112,10 +112,9 @@ std::string headline_text(const PlanDocument& document, const ReportOptions& opt
 
 // What the plan takes.
 std::string figures_text(const PlanDocument& document, const ReportOptions& options) {
-  const double step = document.simulated_step_ms;
-  std::string out = format_ms(step) + " a step";
-  if (options.time_more > 0) {
-    out += " (" + format_ms(step / (1 + options.time_less)) + " to " + format_ms(step * (1 + options.time_more)) + ")";
+  std::string out = format_ms(document.simulated_step_ms) + " a step";
+  if (document.expected_most_ms > 0) {
+    out += " (" + format_ms(document.expected_least_ms) + " to " + format_ms(document.expected_most_ms) + ")";
   }
   const pipeline::PlanUtilization& use = document.utilization;
   if (use.tokens_per_s > 0) {

@@ -661,6 +661,7 @@ std::string to_json_text(const PlanDocument& document) {
                {"estimates", document.estimates},
                {"warnings", document.warnings},
                {"provenance", document.provenance}};
+  if (document.expected_most_ms > 0) json["expected_ms"] = {document.expected_least_ms, document.expected_most_ms};
   if (!document.widths.empty()) {
     Json& widths = json["widths"] = Json::array();
     for (const PlanWidth& other : document.widths) {

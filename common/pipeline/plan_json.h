@@ -219,6 +219,8 @@ struct PlanDocument {
   Plan plan;
   std::vector<PlanStage> stages;
   double step_ms = 0, simulated_step_ms = 0;
+  // Between these a measured step is expected (plan/planners/believable.h). 0: not said. Written, and not read.
+  double expected_least_ms = 0, expected_most_ms = 0;
   PlanUtilization utilization;  // written, and not read
   double lower_bound_ms = 0;    // 0: none was computed (null in the file, gap too)
   std::string lower_bound_method;

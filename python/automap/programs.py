@@ -6,10 +6,12 @@ Nothing here needs JAX.
 import json
 import os
 
+from automap.errors import Error
+
 SCHEMA = "automap.programs/2"
 
 
-class ProgramsError(Exception):
+class ProgramsError(Error):
     """Says what is wrong with the folder, or with what it is asked for, and what to do."""
 
 

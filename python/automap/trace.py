@@ -54,15 +54,31 @@ class Trace:
             told.put(None)
         for thread in self._threads:
             thread.join()
-        made_at = {key: ended for ran in self._ran for _, _, _, ended, keys, _ in ran for key in keys}
+        ends = self._ends()
+        made_at = {key: end for ran, of_group in zip(self._ran, ends) for (*_, keys, _), end in zip(ran, of_group) for key in keys}
         events = []
         for group, ran in enumerate(self._ran):
             free = 0.0
-            for name, kind, dispatched, ended, _, reads in ran:
+            for (name, kind, dispatched, _, _, reads), ended in zip(ran, ends[group]):
                 begun = max([dispatched, free, *(made_at[key] for key in reads if key in made_at)])
-                events.append((group, name, kind, min(begun, ended), ended))
+                events.append((group, name, kind, begun, ended))
                 free = ended
         return events
+
+    def _ends(self):
+        """When every program of every group ended: a thread may be late to see it, and then what read its values, or came
+        behind it on its group, was seen to end before."""
+        ends = [[one[3] for one in ran] for ran in self._ran]
+        # Whoever reads a value was dispatched behind the program that makes it.
+        latest_first = sorted(((one[2], group, i) for group, ran in enumerate(self._ran) for i, one in enumerate(ran)), reverse=True)
+        read_by = {}
+        for _, group, i in latest_first:
+            _, _, _, _, keys, reads = self._ran[group][i]
+            seen = [read_by[key] for key in keys if key in read_by] + ends[group][i + 1:i + 2]
+            ends[group][i] = min([ends[group][i], *seen])
+            for key in reads:
+                read_by[key] = min(ends[group][i], read_by.get(key, ends[group][i]))
+        return ends
 
 
 def write_trace(path, manifest, events):

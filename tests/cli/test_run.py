@@ -15,6 +15,7 @@ from programs import BIN, FIXTURES, NO_JAX, SOURCE, environment, python_with_jax
 
 sys.path.insert(0, str(SOURCE / "python"))
 from automap.programs import Manifest, ProgramsError, walk  # noqa: E402
+from automap.trace import Trace  # noqa: E402
 
 # A decoder whose table is also its head, so that two groups use it; clipped by the global norm, AdamW.
 TIED = '''
@@ -282,6 +283,14 @@ class Programs(Emitted):
                 section.order[0].reverse()
                 with self.assertRaisesRegex(ProgramsError, "wait for each other: group 1"):
                     walk(section, lambda *_: None, lambda *_: None)
+
+    def test_an_end_that_was_seen_late_is_before_what_it_was_needed_for(self):
+        trace = Trace(2)
+        trace.finish()
+        late, reader = ("forward 1, part 1", "forward", 1, 9, [("v", 0)], []), ("forward 1, part 2", "forward", 2, 5, [], [("v", 0)])
+        behind = ("forward 2, part 1", "forward", 3, 10, [("v", 1)], [])
+        trace._ran = [[late, behind], [reader]]
+        self.assertEqual(trace.finish(), [(0, *late[:2], 1, 5), (0, *behind[:2], 5, 10), (1, *reader[:2], 5, 5)])
 
     def test_what_cannot_be_cut_is_said(self):
         tiny = FIXTURES / "tiny_mlp.hlo"

@@ -33,6 +33,8 @@ PlanDocument plan_of(int stages, int devices_each, int width = 1, int zero = 0) 
   document.num_devices = stages * devices_each;
   document.planner = "exact";
   document.step_ms = document.simulated_step_ms = 100;
+  document.expected_least_ms = 80;
+  document.expected_most_ms = 150;
   document.simulated_bound_ms = 90;
   for (int s = 0; s < stages; ++s) {
     pipeline::PlanStage stage;
@@ -57,8 +59,6 @@ ReportOptions options_of(const PlanDocument& document) {
   ReportOptions options;
   options.model_batch = 2;
   options.cluster_devices = document.num_devices;
-  options.time_less = 0.25;
-  options.time_more = 0.5;
   return options;
 }
 

@@ -1,0 +1,170 @@
+"""Runs a plan with JAX: compile(plan) gives a Run, whose step is the user's own step, pipelined, by the user's pytrees."""
+
+import os
+import tempfile
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from automap import installed
+from automap.errors import Error
+from automap.execution import Execution, parse_shape
+from automap.planning import write_module
+from automap.programs import Manifest
+from automap.tracing import abstract, check_same, check_structure, described, named_leaves
+
+
+def compile(plan, devices=None, one_device=False):
+    """Cuts the step into the plan's programs and compiles them.
+
+    plan: of automap.plan or automap.load. devices: JAX devices in the order of the plan's groups (default: jax.devices());
+    it takes plan.devices of them. one_device: every group on one device, whatever the plan has; the numbers are the same.
+    """
+    devices = list(jax.devices() if devices is None else devices)
+    needed = len(plan.record["groups"]) if one_device else plan.devices
+    if len(devices) < needed:
+        raise Error(f"the plan takes {needed} devices, and there are {len(devices)}; plan for a cluster of so many, or, on a CPU, let "
+                    f"XLA_FLAGS=--xla_force_host_platform_device_count={needed} make as many before JAX is imported")
+    if any(device.process_index != jax.process_index() for device in devices[:needed]):
+        raise Error("some of the devices belong to another process, and a plan runs in one; give devices=jax.local_devices()")
+    with tempfile.TemporaryDirectory(prefix="automap_") as folder:
+        module = plan.module or write_module(plan.step, folder)
+        path, programs = os.path.join(folder, "plan.json"), os.path.join(folder, "programs")
+        plan.save(path)
+        installed.call("automap-emit", path, "--model", module, "--to", "hlo", "-o", programs, folder=folder)
+        manifest = Manifest(programs)
+        if one_device:
+            manifest.plan.on_one_device_each()
+        trees = _of_function(manifest, plan.step) if plan.step else _of_file(manifest)
+        return Run(plan, manifest, trees, Execution(manifest, manifest.plan, devices))
+
+
+class _Trees:
+    """How the leaves of the user's trees are called in the manifest.
+
+    state, names: a tree of shapes for each argument of state, and what the arguments are called; state_inputs, batch_inputs:
+    the input ("p3") of each leaf; metrics: the structure of what a step returns beside the state, and metric_results: the
+    result of each of its leaves.
+    """
+
+    def __init__(self, state, batch, names, state_inputs, batch_inputs, metrics, metric_results):
+        self.state, self.batch, self.names = state, batch, names
+        self.state_inputs, self.batch_inputs = state_inputs, batch_inputs
+        self.metrics, self.metric_results = metrics, metric_results
+
+
+def _of_function(manifest, step):
+    """The structure of the step says what is state, and which result is its new value; the module alone says most of it."""
+    num_state, num_batch = len(jax.tree.leaves(step.state)), len(jax.tree.leaves(step.batch))
+    names = [name for tree, of in zip(step.arguments, step.names) for name, _ in named_leaves(tree, of)]
+    batch = jax.tree.leaves(step.batch)
+    updates = {name for program in manifest.plan.updates for name in program.reads}
+    for one in manifest.inputs:
+        number = one["parameter"]
+        if number < num_state:
+            one["result"] = number
+            if one["role"] == "batch":
+                one["role"] = "state"
+            if manifest.plan.results[number].get("combine") == "each" and step.of_batch[number]:
+                raise Error(f"{names[number]}: every micro-batch makes another new value, and a step has one")
+        elif batch[number - num_state].shape:
+            if one["role"] != "batch" and manifest.input_name(one) in updates:
+                raise Error(f"{names[number]} has samples, and is read where the weights are updated, once for all micro-batches")
+            one["role"] = "batch"
+    for result, of_batch in zip(manifest.plan.results, step.of_batch):
+        if "combine" in result and not of_batch:
+            result["combine"] = "none"  # All micro-batches make the same: that of the first will do.
+    if len(manifest.inputs) != num_state + num_batch:
+        raise Error(f"the step has {num_state + num_batch} arrays, and its module {len(manifest.inputs)} parameters")
+    num_results = num_state + len(jax.tree.leaves(step.metrics))
+    return _Trees(step.state, step.batch, step.names, [f"p{n}" for n in range(num_state)], [f"p{num_state + n}" for n in range(num_batch)],
+                  jax.tree.structure(step.metrics), range(num_state, num_results))
+
+
+def _of_file(manifest):
+    """A module has no trees: state and batch are a dict each, by the names that its inputs have."""
+    names = [one["name"] for one in manifest.inputs]
+    called = {manifest.input_name(one): one["name"] if names.count(one["name"]) == 1 else manifest.input_name(one) for one in manifest.inputs}
+
+    def of(inputs):
+        return {called[manifest.input_name(one)]: jax.ShapeDtypeStruct(*reversed(parse_shape(one["shape"]))) for one in inputs}
+
+    fed = [one for one in manifest.inputs if one["role"] == "batch"]
+    state, batch = of(one for one in manifest.inputs if one["role"] != "batch"), of(fed)
+    input_of = {name: number for number, name in called.items()}
+    new = {one["result"] for one in manifest.inputs if "result" in one}
+    others = [number for number in range(len(manifest.plan.results)) if number not in new]
+    return _Trees((state,), batch, ["state", "batch"], [input_of[name] for name in sorted(state)], [input_of[name] for name in sorted(batch)],
+                  jax.tree.structure((0,) * len(others)), others)
+
+
+def _alone(values):
+    """As a function returns them: one is not put into a tuple."""
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+class Run:
+    """A compiled plan. `plan`; `devices`: those that it uses."""
+
+    def __init__(self, plan, manifest, trees, execution):
+        self.plan, self._manifest, self._trees, self._execution = plan, manifest, trees, execution
+        self._role = {manifest.input_name(one): one["role"] for one in manifest.inputs}
+        self.devices = [device for mesh in execution.meshes for device in mesh.devices]
+
+    def init(self, *state):
+        """The state of a run of the step's arguments but the batch, its arrays where the plan wants them. What is returned is
+        a tree of arrays for step and gather; what is in it is the run's own affair."""
+        trees = self._trees
+        if len(state) != len(trees.state):
+            raise Error(f"init is given {len(state)} arguments, expected {len(trees.state)}: {', '.join(trees.names[:-1])}")
+        for given, expected, name in zip(state, trees.state, trees.names):
+            check_same(given, expected, name)
+        arrays = dict(zip(trees.state_inputs, jax.tree.leaves(state)))
+        # Numbers of the batch come with every step.
+        for name, leaf in zip(trees.batch_inputs, jax.tree.leaves(trees.batch)):
+            if self._role[name] != "batch":
+                arrays[name] = np.zeros(leaf.shape, leaf.dtype)
+        return self._execution.init(arrays)
+
+    def step(self, state, batch):
+        """One step: (the new state, metrics).
+
+        batch: as the step's own, of plan.batch_size samples. metrics: what the step returns behind its state, one thing alone or
+        a tuple. Floating-point scalars are means over the micro-batches, other metrics that depend on the batch have one dimension
+        more, in front: the micro-batch. What does not depend on it is as the step returns it.
+        """
+        self._check_state(state)
+        trees, samples = self._trees, self.plan.micro_batch_size
+        self._check_batch(batch)
+        fed, of_step = [{} for _ in range(self.plan.micro_batches)], {}
+        for name, leaf in zip(trees.batch_inputs, jax.tree.leaves(batch)):
+            if self._role[name] != "batch":
+                of_step[name] = {group: self._execution.put(leaf, name, group) for group in self._execution.holders(name)}
+                continue
+            whole = leaf if hasattr(leaf, "shape") else np.asarray(leaf)
+            for number, micro_batch in enumerate(fed):
+                micro_batch[name] = whole[number * samples:(number + 1) * samples] if whole.shape else whole
+        state, results = self._execution.step({**state, **of_step}, fed)
+        metrics = [jnp.stack(results[number]) if isinstance(results[number], list) else results[number] for number in trees.metric_results]
+        return state, _alone(jax.tree.unflatten(trees.metrics, metrics))
+
+    def gather(self, state):
+        """The step's arguments of state as numpy arrays, one alone or a tuple."""
+        self._check_state(state)
+        arrays = self._execution.gather(state)
+        return _alone(jax.tree.unflatten(jax.tree.structure(self._trees.state), [arrays[name] for name in self._trees.state_inputs]))
+
+    def _check_state(self, state):
+        expected = {name for name, role in self._role.items() if role != "batch"}
+        if not isinstance(state, dict) or set(state) != expected:
+            raise Error("the state is not one of this run; give what init or step returned")
+
+    def _check_batch(self, batch):
+        expected, size, name = self._trees.batch, self.plan.batch_size, self._trees.names[-1]
+        check_structure(batch, expected, name)
+        for (leaf_name, leaf), one in zip(named_leaves(batch, name), jax.tree.leaves(expected)):
+            wanted = jax.ShapeDtypeStruct((size, *one.shape[1:]) if one.shape else (), one.dtype)
+            if described(abstract(leaf)) != described(wanted):
+                raise Error(f"{leaf_name} is {described(abstract(leaf))}, expected {described(wanted)}: {self.plan.micro_batches} "
+                            f"micro-batches of {self.plan.micro_batch_size} samples")
