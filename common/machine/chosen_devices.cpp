@@ -121,6 +121,25 @@ Cluster first_devices(const Cluster& cluster, int devices) {
   return on_devices(cluster, numbers);
 }
 
+namespace {
+
+[[noreturn]] void refuse_width(const Cluster& cluster, int width, const std::string& hint) {
+  int largest = 0;
+  for (const ServerGroup& group : cluster.servers) largest = std::max(largest, group.devices);
+  throw Error(ErrorKind::kUsage,
+              "replicas of " + std::to_string(width) + " devices are more than the " + std::to_string(largest) +
+                  " devices of the largest server of cluster '" + cluster.name + "'",
+              hint);
+}
+
+}  // namespace
+
+void require_one_server(const Cluster& cluster, int width) {
+  const auto has_one = [&](const ServerGroup& servers) { return servers.devices >= width; };
+  if (std::any_of(cluster.servers.begin(), cluster.servers.end(), has_one)) return;
+  refuse_width(cluster, width, "only a layout of one width (--layout tp=16), or its plan, has replicas over servers");
+}
+
 int servers_of_replica(const Cluster& cluster, const ServerGroup& group, int width) {
   const auto has_one = [&](const ServerGroup& servers) { return servers.devices >= width; };
   if (has_one(group)) return 1;
@@ -146,10 +165,8 @@ Cluster replicas_of(const Cluster& cluster, int width) {
   if (width == 1) return cluster;
   Cluster out = nothing_of(cluster);
   const std::vector<Server> servers = servers_of(cluster);
-  int largest = 0;
   for (std::size_t s = 0; width > 0 && s < servers.size();) {
     const ServerGroup& group = *servers[s].group;
-    largest = std::max(largest, group.devices);
     const int together = servers_of_replica(cluster, group, width);
     if (together == 0 || !stand_side_by_side(cluster, servers, s, together)) {
       ++s;
@@ -172,10 +189,7 @@ Cluster replicas_of(const Cluster& cluster, int width) {
     s += idx(together);
   }
   if (out.servers.empty()) {
-    throw Error(ErrorKind::kUsage,
-                "replicas of " + std::to_string(width) + " devices are more than the " + std::to_string(largest) +
-                    " devices of the largest server of cluster '" + cluster.name + "'",
-                "a replica stands in one server, or is several whole servers that are alike");
+    refuse_width(cluster, width, "a replica stands in one server, or is several whole servers that are alike");
   }
   return out;
 }

@@ -26,6 +26,9 @@ Cluster first_devices(const Cluster& cluster, int devices);
 // them does, or others stand in one server and these would not.
 int servers_of_replica(const Cluster& cluster, const ServerGroup& group, int width);
 
+// Throws Error(kUsage) where no server has so many devices.
+void require_one_server(const Cluster& cluster, int width);
+
 // Every `width` devices of a server taken for one: replicas that many devices wide. Links are those of one of its
 // devices, numbers those of its first. Devices of a server that are left over take no part. Where no server has so many
 // a replica is several whole servers of one group, as one server of one device: it sends over the ports of all of them,

@@ -79,10 +79,12 @@ std::vector<int> layer_starts(const Profile& profile) {
   throw Error(ErrorKind::kUsage, what, hint);
 }
 
-// That the profile knows replicas of so many devices, and that they divide the servers. `kind` of the error: a file or
-// an option asks for them.
-void check_width(const Profile& profile, const Cluster& cluster, int width, const std::string& source, ErrorKind kind) {
+// That the profile knows replicas of so many devices, and that there are such replicas: `mixed`, beside those of other
+// widths, in one server each. `kind` of the error: a file or an option asks for them.
+void check_width(const Profile& profile, const Cluster& cluster, int width, bool mixed, const std::string& source,
+                 ErrorKind kind) {
   try {
+    if (mixed) machine::require_one_server(cluster, width);
     machine::replicas_of(cluster, width);
   } catch (const Error& e) {
     throw Error(kind, source + ": " + e.what(), e.hint());
@@ -100,7 +102,7 @@ void check_width(const Profile& profile, const Cluster& cluster, int width, cons
 // The cluster of replicas of `width` devices.
 Cluster replicas_at(const Profile& profile, const Cluster& cluster, int width, const std::string& source,
                     ErrorKind kind) {
-  check_width(profile, cluster, width, source, kind);
+  check_width(profile, cluster, width, false, source, kind);
   return machine::replicas_of(cluster, width);
 }
 
@@ -537,7 +539,7 @@ ScoredPlan score_plan(const pipeline::CheckedProfile& profile, const Cluster& cl
 ScoredPlan score_mixed(const pipeline::CheckedProfile& profile, const Cluster& cluster, const ProblemOptions& options,
                        pipeline::MixedPlan plan, const std::string& source) {
   for (std::size_t s = 0; s < plan.widths.size(); ++s) {
-    check_width(profile, cluster, plan.widths[s], source + ": stage " + std::to_string(s + 1), ErrorKind::kData);
+    check_width(profile, cluster, plan.widths[s], true, source + ": stage " + std::to_string(s + 1), ErrorKind::kData);
   }
   ScoredPlan scored;
   scored.mixed = std::make_unique<pipeline::MixedProblem>(profile, cluster, options, plan.widths);

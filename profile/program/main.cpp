@@ -167,7 +167,7 @@ profile::ModelProfile profiled(const hlo::HloModule& module, const std::string& 
     }
     cluster = machine::one_server(devices.front(), widths.back());
   }
-  for (const int width : widths) machine::replicas_of(*cluster, width);  // says which server it does not divide
+  for (const int width : widths) machine::require_one_server(*cluster, width);
   std::string why_none;
   profile::ModelProfile result =
       partition::profile_with_widths(module, source, o.request, devices, widths.empty() ? machine::Cluster() : *cluster,

@@ -41,7 +41,7 @@ class Widths(ProgramTest):
         self.assertLessEqual(chosen["simulated_step_ms"], 1.01 * asked["simulated_step_ms"])
 
     def test_a_plan_of_wide_replicas(self):
-        plan = self.plan(MODEL, "--cluster", "config-b", "--effort", "quick", "--mixed-widths", "off")
+        plan = self.plan(MODEL, "--cluster", "config-b", "--effort", "quick", "--mixed-widths", "off", "--schedule", "adaptive")
         widths = {stage["width"] for stage in plan["stages"]}
         self.assertEqual(len(widths), 1)
         width = widths.pop()

@@ -95,6 +95,8 @@ TEST(ChosenDevices, ReplicasWiderThanAServerAreSeveralWholeServers) {
   EXPECT_EQ(replicas_of(cluster, 4).num_devices(), 5);  // these stand in one server, and so no replica is two
   EXPECT_EQ(servers_of_replica(cluster, cluster.servers[1], 4), 0);
   EXPECT_EQ(servers_of_replica(cluster, cluster.servers[0], 4), 1);
+  EXPECT_NO_THROW(require_one_server(cluster, 4));
+  EXPECT_THROW(require_one_server(cluster, 8), Error);
   for (const int width : {6, 32}) EXPECT_THROW(replicas_of(cluster, width), Error) << width;
   // Of chosen devices: servers side by side, as the whole numbers them.
   const Cluster turned = on_devices(cluster, {4, 5, 6, 7, 0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15});
