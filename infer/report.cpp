@@ -65,9 +65,11 @@ std::string devices_text(const PlanStage& stage, const Problem& problem) {
   const int width = problem.options().width;
   std::vector<int> servers;
   for (int device = stage.first_device; device <= last_device; device += width) {
-    const int server = problem.server_number(problem.server_of_device((device - 1) / width)) + 1;
-    if (!servers.empty() && servers.back() >= server) continue;
-    for (int one = 0; one < problem.servers_taken_for_one(); ++one) servers.push_back(server + one);
+    const int of_problem = problem.server_of_device((device - 1) / width);
+    for (int i = 1; i <= problem.servers_taken_for(of_problem); ++i) {
+      const int server = problem.server_number(of_problem) + i;
+      if (std::find(servers.begin(), servers.end(), server) == servers.end()) servers.push_back(server);
+    }
   }
   return std::to_string(stage.devices) +
          (stage.width > 1 ? ": " + std::to_string(stage.replicas) + " x " + std::to_string(stage.width) : "") + " (" +

@@ -184,6 +184,7 @@ machine::Cluster with_figure(machine::Cluster cluster, const std::string& name, 
     // It is asked about as a cluster of its own.
     cluster.device_numbers.clear();
     cluster.server_numbers.clear();
+    cluster.servers_taken_for_one.clear();
   }
   return cluster;
 }

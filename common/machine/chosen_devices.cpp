@@ -35,9 +35,10 @@ bool are_alike(const ServerGroup& a, const ServerGroup& b) {
          a.inter_gbytes_per_s == b.inter_gbytes_per_s && a.links == b.links;
 }
 
-// A server of so many devices behind those that `part` has already.
-void add_server(const Server& server, int devices, Cluster* part) {
+// A server of so many devices, which is `taken` servers, behind those that `part` has already.
+void add_server(const Server& server, int devices, Cluster* part, int taken = 1) {
   part->server_numbers.push_back(server.number);
+  part->servers_taken_for_one.push_back(taken);
   ServerGroup one = *server.group;
   one.count = 1;
   one.devices = devices;
@@ -53,6 +54,7 @@ Cluster nothing_of(const Cluster& cluster) {
   part.servers.clear();
   part.device_numbers.clear();
   part.server_numbers.clear();
+  part.servers_taken_for_one.clear();
   return part;
 }
 
@@ -140,6 +142,19 @@ void require_one_server(const Cluster& cluster, int width) {
   refuse_width(cluster, width, "only a layout of one width (--layout tp=16), or its plan, has replicas over servers");
 }
 
+void require_whole_servers(const Cluster& part, const Cluster& whole) {
+  const std::vector<Server> of_whole = servers_of(whole);
+  for (const Server& server : servers_of(part)) {
+    const int all = of_whole[idx(server.number)].group->devices;
+    if (server.group->devices == all) continue;
+    throw Error(ErrorKind::kUsage,
+                "replicas over several servers have all " + std::to_string(all) + " devices of each, and of server " +
+                    std::to_string(server.number + 1) + " of cluster '" + whole.name + "' there are " +
+                    std::to_string(server.group->devices),
+                "name whole servers, one after the other");
+  }
+}
+
 int servers_of_replica(const Cluster& cluster, const ServerGroup& group, int width) {
   const auto has_one = [&](const ServerGroup& servers) { return servers.devices >= width; };
   if (has_one(group)) return 1;
@@ -179,12 +194,11 @@ Cluster replicas_of(const Cluster& cluster, int width) {
     if (together == 1) {
       add_server(servers[s], replicas, &out);
     } else {
-      out.servers_taken_for_one = together;
       ServerGroup wide = group;
       wide.intra_gbytes_per_s = std::min(group.intra_gbytes_per_s, group.inter_gbytes_per_s);
       wide.inter_gbytes_per_s *= together;
       wide.links = {};
-      add_server({&wide, servers[s].first_device, servers[s].number}, replicas, &out);
+      add_server({&wide, servers[s].first_device, servers[s].number}, replicas, &out, together);
     }
     s += idx(together);
   }

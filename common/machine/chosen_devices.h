@@ -28,6 +28,8 @@ int servers_of_replica(const Cluster& cluster, const ServerGroup& group, int wid
 
 // Throws Error(kUsage) where no server has so many devices.
 void require_one_server(const Cluster& cluster, int width);
+// Throws Error(kUsage) where a server of `part` has fewer devices than in `whole`.
+void require_whole_servers(const Cluster& part, const Cluster& whole);
 
 // Every `width` devices of a server taken for one: replicas that many devices wide. Links are those of one of its
 // devices, numbers those of its first. Devices of a server that are left over take no part. Where no server has so many

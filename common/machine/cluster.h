@@ -41,7 +41,7 @@ struct Cluster {
   // Of a part of a cluster (chosen_devices.h): what each of its devices, and each of its servers, is there, 0-based.
   // Empty: it is whole.
   std::vector<int> device_numbers, server_numbers;
-  int servers_taken_for_one = 1;  // of such a part: what it calls a server is so many there, side by side
+  std::vector<int> servers_taken_for_one;  // of such a part: how many there, side by side, each of its servers is
 
   int num_devices() const;  // D, over all servers
   int num_servers() const;

@@ -16,14 +16,6 @@ CollectiveTime once_around(int n, double bytes_per_ms, double latency_ms) {
   return {hops * latency_ms, hops / n / bytes_per_ms};
 }
 
-// One way around all devices, as far as it goes between servers: a port sends what each hop does, the shares of all
-// devices but one.
-CollectiveTime once_around_servers(const CollectiveGroup& group, double port_bytes_per_ms, double latency_ms) {
-  if (group.servers <= 1) return {};
-  const double devices = group.devices;
-  return {(group.servers - 1) * latency_ms, (devices - 1) / devices / port_bytes_per_ms};
-}
-
 // Hops inside and between servers at once: both latencies, and the pace of the slower.
 CollectiveTime at_once(const CollectiveTime& inside, const CollectiveTime& between) {
   CollectiveTime::Lines lines = inside.lines();
@@ -34,6 +26,19 @@ CollectiveTime at_once(const CollectiveTime& inside, const CollectiveTime& betwe
   return CollectiveTime(lines);
 }
 
+// Of a collective's bytes, for one way around: what a device sends to others in its server, and a server over its port.
+struct Shares {
+  double inside = 0, port = 0;
+};
+Shares shares_of(Operation operation, const CollectiveGroup& group) {
+  const double n = group.devices, of_server = group.devices_per_server;
+  // Each device of a server sends to all devices of the others.
+  if (operation == Operation::kAllToAll) return {(of_server - 1) / n, of_server * (n - of_server) / n};
+  // A ring through all devices sends as much over every hop, wherever it lies.
+  const double hop = (n - 1) / n;
+  return {group.devices_per_server > 1 ? hop : 0, group.servers > 1 ? hop : 0};
+}
+
 // Ways around the rings.
 double rounds(Operation operation) {
   return operation == Operation::kAllReduce ? 2 : 1;
@@ -41,9 +46,12 @@ double rounds(Operation operation) {
 
 CollectiveTime by_rings(Operation operation, const CollectiveGroup& group) {
   const double times = rounds(operation);
-  const CollectiveTime in = once_around(group.devices_per_server, group.intra_bytes_per_ms, group.intra_latency_ms);
-  const CollectiveTime between = once_around_servers(group, group.inter_bytes_per_ms, group.inter_latency_ms);
-  return at_once(in, between).times(times, times);
+  const Shares shares = shares_of(operation, group);
+  const CollectiveTime in(times * (group.devices_per_server - 1) * group.intra_latency_ms,
+                          shares.inside > 0 ? times * shares.inside / group.intra_bytes_per_ms : 0);
+  const CollectiveTime between(times * (group.servers - 1) * group.inter_latency_ms,
+                               shares.port > 0 ? times * shares.port / group.inter_bytes_per_ms : 0);
+  return at_once(in, between);
 }
 
 // Null when the inside of a server was not measured.
@@ -57,8 +65,12 @@ std::optional<CollectiveTime> as_measured(Operation operation, const CollectiveG
   // The devices of a server send and receive at once.
   const MessageLinks links = message_links(group);
   const double port = bytes_per_ms(links, {group.devices_per_server, 1, false}), times = rounds(operation);
-  const CollectiveTime between = once_around_servers(group, port, links.between_latency_ms).times(times, times);
-  return at_once(*in, between);
+  const Shares shares = shares_of(operation, group);
+  const CollectiveTime between(times * (group.servers - 1) * links.between_latency_ms, times * shares.port / port);
+  // What was measured is of a ring in one server.
+  const double d = group.devices_per_server, measured_share = (d - 1) / d;
+  const double more = measured_share > 0 ? shares.inside / measured_share : 1;
+  return at_once(in->times(1, more), between);
 }
 
 }  // namespace

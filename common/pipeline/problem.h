@@ -34,7 +34,7 @@ enum class Replicas : std::uint8_t {
   kFractional,  // g devices take c / g of the module's own micro-batch (the papers)
 };
 enum class GradientSync : std::uint8_t {
-  kOverlap,  // in buckets while the last micro-batch's backward proceeds; hierarchical rings
+  kOverlap,  // in buckets while the last micro-batch's backward proceeds; rings of NCCL
   kAfter,    // all of it behind the last backward; one flat ring (the papers)
 };
 const char* to_string(Replicas replicas);  // "whole", "fractional"
@@ -216,7 +216,10 @@ class Problem {
   int device_number(int device) const {
     return device_numbers_.empty() ? device * options_.width : device_numbers_[idx(device)];
   }
-  int servers_taken_for_one() const { return servers_taken_for_one_; }  // Cluster's: replicas that several make up
+  // How many servers of the whole cluster, side by side, are taken for this one (machine::replicas_of).
+  int servers_taken_for(int server) const {
+    return servers_taken_for_one_.empty() ? 1 : servers_taken_for_one_[idx(server)];
+  }
   int server_number(int server) const { return server_numbers_.empty() ? server : server_numbers_[idx(server)]; }
 
   // Of a size that no stage may have: !valid; above kMostDenseDevices nothing else is said then, but of one device.
@@ -459,8 +462,7 @@ class Problem {
   };
   std::vector<Exchanged> exchanged_;  // the kMostExchanged largest
   std::vector<int> sharing_class_;    // [n+1]
-  std::vector<int> server_of_device_, device_numbers_, server_numbers_;
-  int servers_taken_for_one_ = 1;
+  std::vector<int> server_of_device_, device_numbers_, server_numbers_, servers_taken_for_one_;
   std::vector<double> device_speed_;
   std::vector<double> intra_bytes_per_ms_;       // per server
   std::vector<machine::MessageLinks> messages_;  // per server; between servers what the slowest server of all has

@@ -563,6 +563,18 @@ Cluster named_devices(const GivenPlan& given, const Cluster& cluster) {
   }
 }
 
+// That replicas stand as they would in the whole cluster: in one server each where one holds them, else on all devices
+// of several.
+void check_whole_servers(const Cluster& part, const Cluster& whole, int width, const std::string& source) {
+  const auto has_one = [&](const machine::ServerGroup& servers) { return servers.devices >= width; };
+  try {
+    if (std::any_of(whole.servers.begin(), whole.servers.end(), has_one)) return machine::require_one_server(part, width);
+    machine::require_whole_servers(part, whole);
+  } catch (const Error& e) {
+    throw Error(ErrorKind::kData, source + ": " + e.what(), e.hint());
+  }
+}
+
 // On the first so many devices of those that it names.
 ScoredPlan score_at_widths(GivenPlan given, int devices, const Profile& profile, const Cluster& all,
                            ProblemOptions options) {
@@ -584,6 +596,7 @@ ScoredPlan score_at_widths(GivenPlan given, int devices, const Profile& profile,
     return score_mixed(profile, machine::first_devices(cluster, devices), options, std::move(plan), source);
   }
   check_widths(given.widths, given.plan.device_cuts, devices, source);
+  check_whole_servers(cluster, all, width, source);
   for (int& cut : given.plan.device_cuts) cut /= width;
   const Cluster replicas = replicas_at(profile, cluster, width, source, ErrorKind::kData);
   options.width = width;

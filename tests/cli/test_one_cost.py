@@ -138,7 +138,7 @@ class OneCost(ProgramTest):
 
     def test_what_is_no_layout_says_so(self):
         for arguments, says in (
-                (("opp", FIXTURES / TINY, "--cluster", "config-a", "--shards", 16), "inside one server"),
+                (("opp", FIXTURES / TINY, "--cluster", "config-a", "--shards", 12), "inside one server"),
                 (("adp", FIXTURES / TINY, "--cluster", "config-a", "--shards", 7), "not split as replicas share a batch")):
             found = self.document("automap-search", *arguments)
             self.assertEqual((found["step_ms"], found["memory_bytes"], found["layout"]), (None, None, None))

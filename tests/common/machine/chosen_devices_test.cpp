@@ -86,7 +86,7 @@ TEST(ChosenDevices, ReplicasWiderThanAServerAreSeveralWholeServers) {
   EXPECT_EQ(eights.num_servers(), 2);
   EXPECT_EQ(eights.device_numbers, (std::vector<int>{0, 8}));
   EXPECT_EQ(eights.server_numbers, (std::vector<int>{0, 2}));
-  EXPECT_EQ(eights.servers_taken_for_one, 2);
+  EXPECT_EQ(eights.servers_taken_for_one, (std::vector<int>{2, 2}));
   // They send over both ports, and talk inside over the ports, too.
   EXPECT_EQ(eights.servers[0].inter_gbytes_per_s, 20);
   EXPECT_EQ(eights.servers[0].intra_gbytes_per_s, 10);
@@ -101,6 +101,13 @@ TEST(ChosenDevices, ReplicasWiderThanAServerAreSeveralWholeServers) {
   // Of chosen devices: servers side by side, as the whole numbers them.
   const Cluster turned = on_devices(cluster, {4, 5, 6, 7, 0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15});
   EXPECT_EQ(replicas_of(turned, 8).device_numbers, (std::vector<int>{8}));
+  // Halves of servers look like servers of their own, and are none.
+  const Cluster halves = on_devices(cluster, {2, 3, 4, 5});
+  EXPECT_NO_THROW(require_whole_servers(turned, cluster));
+  EXPECT_THROW(require_whole_servers(halves, cluster), Error);
+  // Servers of two kinds: of each as many as a replica takes.
+  cluster.servers = {{2, 4, 100, 10, "fast"}, {4, 2, 100, 30, "slow"}};
+  EXPECT_EQ(replicas_of(cluster, 8).servers_taken_for_one, (std::vector<int>{2, 4}));
 }
 
 TEST(ChosenDevices, AlikeServersHaveTheSameDevicesAndLinks) {

@@ -153,6 +153,24 @@ TEST(Collectives, DevicesOfAServerShareItsPort) {
   EXPECT_DOUBLE_EQ(bytes_per_ms(messages, {3, 1, true}), 3e7);
   // All hops at once, at the pace of the slower: of sixteen devices each port sends fifteen shares twice.
   EXPECT_DOUBLE_EQ(all_reduce(group, Ring::kNccl).ms(1e8), 0.1 + 2 * 0.08 + 2 * 15.0 / 16 * 1e8 / 1e7);
+  // Where ports are faster than what is inside, every hop inside sends fifteen shares, too: what was measured has seven.
+  CollectiveGroup slow_inside = group;
+  slow_inside.inter_bytes_per_ms = 1e12;
+  links.rows[2].time = {0.08, 1e-12};
+  EXPECT_NEAR(all_reduce(slow_inside, Ring::kNccl).ms(1e8), 0.1 + 2 * 0.08 + 1e8 * 1e-8 * (15.0 / 16) / (7.0 / 8), 1e-9);
+  slow_inside.measured = nullptr;
+  slow_inside.intra_bytes_per_ms = 1e5;
+  slow_inside.intra_latency_ms = slow_inside.inter_latency_ms = 0;
+  EXPECT_DOUBLE_EQ(all_reduce(slow_inside, Ring::kNccl).ms(1e8), 2 * 15.0 / 16 * 1e8 / 1e5);
+  links.rows[2].time = {0.08, 2.5e-7};
+  // Of all-to-alls a port sends what eight devices have for the other eight.
+  CollectiveGroup by_figures = group;
+  by_figures.measured = nullptr;
+  by_figures.intra_latency_ms = by_figures.inter_latency_ms = 0;
+  EXPECT_DOUBLE_EQ(all_to_all(by_figures, Ring::kNccl).ms(1e6), 8 * 0.5 * 1e6 / 1e7);
+  by_figures.servers = 1;
+  by_figures.devices = 8;
+  EXPECT_DOUBLE_EQ(all_to_all(by_figures, Ring::kNccl).ms(1e6), 7.0 / 8 * 1e6 / by_figures.intra_bytes_per_ms);
   // Measured over the servers itself: nothing is made up.
   links.rows.push_back({Operation::kAllReduce, 16, 2, {0.3, 2e-7}});
   EXPECT_DOUBLE_EQ(all_reduce(group, Ring::kNccl).ms(1e8), 0.3 + 20);
