@@ -2,7 +2,7 @@
 
     import automap, automap.jax
     plan = automap.plan(step, params, opt_state, batch, cluster="h100-4x8", batch_size=512)
-    run = automap.jax.compile(plan)
+    run = automap.jax.compile(plan)             # JAX 0.10
 
 automap.plan asks automap-infer for a plan of a step, automap.jax runs it with JAX. automap.programs reads a folder of programs
 (automap emit --to hlo), automap.execution runs one, automap.command is automap-run. `import automap` does not import JAX.

@@ -5,6 +5,8 @@ import os
 import sys
 import time
 
+from automap.errors import Error
+from automap.installed import jax_error
 from automap.programs import Manifest, ProgramsError
 
 
@@ -90,8 +92,11 @@ def run(asked):
     devices = with_devices(asked.platform, manifest.plan.devices)
     import numpy as np
 
-    from automap import check
-    from automap.execution import Execution
+    try:
+        from automap import check
+        from automap.execution import Execution
+    except ImportError as error:
+        raise jax_error(error) from None
     from automap.trace import Trace, write_trace
 
     note_devices(manifest)
@@ -131,7 +136,7 @@ def main(argv=None):
     asked = arguments(sys.argv[1:] if argv is None else argv)
     try:
         return run(asked)
-    except ProgramsError as error:
+    except Error as error:
         print(f"automap-run: error: {error}", file=sys.stderr)
         return 3
     except KeyboardInterrupt:

@@ -131,7 +131,7 @@ class Execution:
             dispatched = trace.dispatching() if trace else None
             made = self.run_of[program.name](arrays)
             if trace:
-                trace.ran(program, m, dispatched, made)
+                trace.ran(program, m, dispatched, made, section.waited_for(program, m))
             return made
 
         def run(program, m):

@@ -10,10 +10,11 @@ from automap.errors import Error
 _HERE = Path(__file__).resolve().parent  # of the package
 
 
-def folders():
+def folders(package=_HERE):
     """Where programs are looked for before the PATH: the package stands in share/automap/python of an installed copy, in
-    python of a build folder, or in python of the sources."""
-    return [_HERE.parents[3] / "bin", _HERE.parents[1], _HERE.parents[1] / "build" / "release"]
+    python of a build folder, or in python of the sources. One that stands near the root has fewer folders above it."""
+    above = dict(enumerate(package.parents))
+    return [above[number] / inside for number, inside in ((3, "bin"), (1, ""), (1, "build/release")) if number in above]
 
 
 def find(name):
@@ -33,11 +34,22 @@ def call(name, *arguments, folder):
         done = subprocess.run([find(name), *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
     except OSError as error:
         raise Error(f"{name}: {error.strerror}") from None
+    except ValueError as error:  # A word has a zero byte in it.
+        raise Error(f"{name} cannot be called with these options: {error}") from None
     if done.returncode != 0:
         raise Error(_said(done.stderr).replace(os.path.join(folder, ""), "") or f"{name} ended with code {done.returncode}", done.returncode)
 
 
 def _said(text):
-    """The error of a program, and the hints behind it; the warnings before it are left out."""
-    found = text.startswith("error: ") or "\nerror: " in text
-    return ("\n" + text).split("\nerror: ", 1)[1].strip() if found else text.strip()
+    """The error of a program, and the hints behind it; the warnings before it are left out, unless there are no others."""
+    _, found, said = ("\n" + text).partition("\nerror: ")
+    return said.strip() if found else "\n".join(line.removeprefix("warning: ") for line in text.strip().splitlines())
+
+
+def jax_error(error):
+    """What to raise where a module of JAX's cannot be imported: there is no JAX, or one of another version."""
+    try:
+        import jax
+    except ImportError:
+        return Error("this Python has no JAX; install jax 0.10")
+    return Error(f"a plan is run with JAX 0.10, and this Python has {getattr(jax, '__version__', 'another')} ({error}); install jax 0.10")

@@ -3,16 +3,20 @@
 import os
 import tempfile
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-
 from automap import installed
 from automap.errors import Error
-from automap.execution import Execution, parse_shape
-from automap.planning import write_module
+from automap.planning import Plan, write_module
 from automap.programs import Manifest
-from automap.tracing import abstract, check_same, check_structure, described, named_leaves
+
+try:
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    from automap.execution import Execution, parse_shape
+    from automap.tracing import abstract, check_same, check_structure, described, named_leaves
+except ImportError as error:
+    raise installed.jax_error(error) from None
 
 
 def compile(plan, devices=None, one_device=False):
@@ -21,7 +25,17 @@ def compile(plan, devices=None, one_device=False):
     plan: of automap.plan or automap.load. devices: JAX devices in the order of the plan's groups (default: jax.devices());
     it takes plan.devices of them. one_device: every group on one device, whatever the plan has; the numbers are the same.
     """
-    devices = list(jax.devices() if devices is None else devices)
+    if not isinstance(plan, Plan):
+        raise Error(f"a {type(plan).__name__} is no plan; give what automap.plan or automap.load returned")
+    try:
+        devices = list(jax.devices() if devices is None else devices)
+    except TypeError:
+        devices = [devices]
+    if not all(hasattr(device, "process_index") for device in devices):
+        raise Error("devices has to be a list of JAX devices, as jax.devices() is")
+    twice = [device for number, device in enumerate(devices) if device in devices[:number]]
+    if twice:
+        raise Error(f"{twice[0]} is twice among the devices, and each can be given once")
     needed = len(plan.record["groups"]) if one_device else plan.devices
     if len(devices) < needed:
         raise Error(f"the plan takes {needed} devices, and there are {len(devices)}; plan for a cluster of so many, or, on a CPU, let "

@@ -110,6 +110,11 @@ class Section:
     def is_value(self, name):
         return name in self.values
 
+    def waited_for(self, program, micro_batch):
+        """(value, micro-batch) of all that a program reads: an update reads what was summed over all micro-batches."""
+        return [(name, m) for name in program.reads if self.is_value(name)
+                for m in (range(self.micro_batches) if program.kind == "update" and self.combined(name) == "mean" else [micro_batch])]
+
     def combined(self, name):
         """How micro-batches' values become one: "mean", "each", "none", or None where nobody reads them together."""
         told = self.values[name].get("accumulated")

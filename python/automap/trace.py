@@ -20,6 +20,7 @@ class Trace:
     def __init__(self, groups):
         self._begun = time.perf_counter()
         self._told = [queue.SimpleQueue() for _ in range(groups)]
+        self._failed = []  # of every thread that could not wait (name, error)
         self._ran = [[] for _ in range(groups)]  # of every group (name, kind, dispatched, ended, key, keys read)
         self._threads = [threading.Thread(target=self._wait, args=(group,), daemon=True) for group in range(groups)]
         for thread in self._threads:
@@ -34,26 +35,34 @@ class Trace:
             if told is None:
                 return
             name, kind, dispatched, made, key, reads = told
-            for array in made:
-                array.block_until_ready()
+            try:
+                for array in made:
+                    array.block_until_ready()
+            except Exception as error:
+                self._failed.append((name, error))
+                return
             self._ran[group].append((name, kind, dispatched, self._now(), key, reads))
 
-    def ran(self, program, micro_batch, dispatched, made):
-        """`dispatched`: what dispatching() gave before the program was called. `made`: its arrays."""
+    def ran(self, program, micro_batch, dispatched, made, reads):
+        """`dispatched`: what dispatching() gave before the program was called. `made`: its arrays. `reads`: (value, micro-batch)
+        of all that it waited for, as Section.waited_for has them."""
         kind = program.kind
         name = f"update, phase {program.place + 1}" if kind == "update" else f"{kind} {micro_batch + 1}, part {program.place + 1}"
-        self._told[program.group].put((name, kind, dispatched, made, [(one, micro_batch) for one in program.makes],
-                                       [(one, micro_batch) for one in program.reads]))
+        self._told[program.group].put((name, kind, dispatched, made, [(one, micro_batch) for one in program.makes], reads))
 
     def dispatching(self):
         return self._now()
 
     def finish(self):
-        """Waits for all programs. The events: (group, name, kind, begin and end in seconds from the trace's own begin)."""
+        """Waits for all programs. The events: (group, name, kind, begin and end in seconds from the trace's own begin).
+        ProgramsError where a program failed while it was waited for."""
         for told in self._told:
             told.put(None)
         for thread in self._threads:
             thread.join()
+        if self._failed:
+            name, error = self._failed[0]
+            raise ProgramsError(f"{name}: XLA cannot run it: {(str(error) or type(error).__name__).splitlines()[0]}") from error
         ends = self._ends()
         made_at = {key: end for ran, of_group in zip(self._ran, ends) for (*_, keys, _), end in zip(ran, of_group) for key in keys}
         events = []

@@ -3,6 +3,7 @@ itself. What needs JAX is skipped where no Python has it."""
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from programs import BIN, FIXTURES, NO_JAX, environment, python_with_jax, run
 # As CMake copies it, beside the programs that it calls.
 sys.path.insert(0, str(BIN / "python"))
 import automap  # noqa: E402
+from automap import installed, planning  # noqa: E402
 
 TINY = FIXTURES / "tiny_mlp.hlo"
 
@@ -143,6 +145,13 @@ assert plan.batch_size == 8 and plan.micro_batches == 2
 chosen = planned(micro_batch_size=None, batch_size=64)
 assert chosen.batch_size == 64 and chosen.step.samples == chosen.micro_batch_size
 refused("devices", automap.jax.compile, plan, devices=jax.devices()[:1])
+refused("devices_twice", automap.jax.compile, plan, devices=jax.devices()[:1] * 5)
+refused("devices_number", automap.jax.compile, plan, devices=3)
+refused("no_plan", automap.jax.compile, plan.record)
+refused("size", planned, micro_batch_size="auto")
+named = lambda *given: step(*given)
+named.__name__ = "of/two words"
+assert planned(named).record["model"] == "of_two_words"
 plan.save(folder + "/plan.json")
 refused("other", automap.jax.compile, automap.load(folder + "/plan.json", lambda *given: adam(lambda p, b: 2 * loss(p, b))(*given), params,
                                                   opt_state, batch_of(8)), one_device=True)
@@ -195,6 +204,54 @@ class Package(unittest.TestCase):
         self.assertEqual(scored.returncode, 0, scored.stderr)
         self.assertEqual(json.loads(scored.stdout)["simulated_step_ms"], plan.step_ms)
         self.assertEqual(automap.load(self.folder / "plan.json", TINY), plan)
+        self.assertTrue(plan.fits)
+
+    def test_flags_are_those_of_the_program_and_others_take_values(self):
+        lines = re.findall(r"(?m)^  (?:-\w, )?--([\w-]+)( \S+)?", run("automap-infer", "--help-all").stdout)
+        self.assertEqual({name for name, value in lines if not value} - planning.NO_PLAN, planning.FLAGS)
+        self.assertEqual(planning._words({"memory": False, "explore": True, "whole_loops": True, "as_is": False, "stages": 2, "json": False,
+                                          "sweep": None, "variables": "--x"}),
+                         ["--memory=off", "--explore=on", "--whole-loops", "--stages=2", "--variables=--x"])
+
+    def test_a_layout_that_does_not_fit_is_a_plan_with_a_warning(self):
+        cluster = self.folder / "small.json"
+        server = {"count": 1, "devices": 2, "intra_gbytes_per_s": 100, "inter_gbytes_per_s": 10, "device": "small"}
+        cluster.write_text(json.dumps({"servers": [server], "devices": {"small": {"memory_gib": 1e-5}}}))
+        too_much = {"cluster": cluster, "batch_size": 64, "layout": "dp=2,micro-batch-size=4", "device": "h100"}
+        plan = automap.plan(TINY, **too_much)
+        self.assertFalse(plan.fits)
+        self.assertRegex(plan.warnings[0], "^the plan does not fit: stage 1 lacks")
+        self.assertRegex(str(plan), "on the fullest device, which is too much$")
+        with self.assertRaisesRegex(automap.Error, "^[^w]") as raised:  # No "warning: ".
+            automap.plan(TINY, **{**too_much, "layout": None})
+        self.assertEqual(raised.exception.exit_code, 4)
+        # Nobody minds with memory=False, and the plan is the same.
+        unminded = automap.plan(TINY, **too_much, memory=False)
+        self.assertEqual((unminded.fits, unminded.memory_bytes), (False, plan.memory_bytes))
+        self.assertNotRegex("".join(unminded.warnings), "does not fit")
+
+    def test_programs_are_looked_for_beside_a_package_near_the_root(self):
+        self.assertEqual(installed.folders(Path("/opt/python/automap")), [Path("/opt"), Path("/opt/build/release")])
+        self.assertEqual(installed.folders(Path("/a/share/automap/python/automap"))[0], Path("/a/bin"))
+        self.assertEqual(installed.folders(Path("/automap")), [])
+        self.assertEqual(installed._said("warning: one\nwarning: two\n"), "one\ntwo")
+        self.assertEqual(installed._said("warning: one\nerror: two\n  hint: three\n"), "two\n  hint: three")
+
+    def test_another_jax_is_named(self):
+        (self.folder / "jax").mkdir()
+        (self.folder / "jax" / "__init__.py").write_text("__version__ = '0.4.30'\ndevices = list\n")
+        for module in ("jax/numpy.py", "numpy.py"):
+            (self.folder / module).write_text("")
+        plan, programs = self.folder / "plan.json", self.folder / "programs"
+        automap.plan(TINY, cluster="h100-1x8", batch_size=16, micro_batch_size=16, stages=1, effort="quick").save(plan)
+        self.assertEqual(run("automap-emit", plan, "--model", TINY, "--to", "hlo", "-o", programs).returncode, 0)
+        script = ("import automap\ntry:\n  import automap.jax\nexcept automap.Error as error:\n  print(error)\n"
+                  f"from automap.command import main\nprint(main([{str(programs)!r}]))\n")
+        told = r"a plan is run with JAX 0\.10, and this Python has 0\.4\.30 \(.*jax\._src.*\); install jax 0\.10\n"
+        result = subprocess.run([sys.executable, "-B", "-c", script], capture_output=True, text=True,
+                                env=environment(PYTHONPATH=f"{self.folder}{os.pathsep}{BIN / 'python'}"))
+        self.assertRegex(result.stdout, f"^{told}3\n$", result.stderr)
+        self.assertRegex(result.stderr, f"automap-run: error: {told}")
 
     def test_what_is_wrong_is_said(self):
         def refused(text, function, *arguments, code=None, **options):
@@ -209,6 +266,24 @@ class Package(unittest.TestCase):
         (self.folder / "plan.json").write_text("[]")
         refused("plan.json: it is no pipeline plan", automap.load, self.folder / "plan.json", TINY)
         refused("none.json: No such file", automap.load, self.folder / "none.json", TINY)
+        good = automap.plan(TINY, cluster="h100-1x8", batch_size=16, stages=1, effort="quick").record
+        for wrong in ({"micro_batch_samples": "x"}, {"groups": []}, {"groups": 3}, {"micro_batches": "2"}, {"warnings": None}, {"report": [1]},
+                      {"groups": [{**good["groups"][0], "capacity_bytes": 0}]}, {"batch": float("inf")}, {"expected_ms": ["a"]}):
+            for record in (wrong, {**good, **wrong}):
+                (self.folder / "plan.json").write_text(json.dumps(record))
+                refused("plan.json: it is no pipeline plan", automap.load, self.folder / "plan.json", TINY)
+        for option in ("version", "help", "help_all", "dump_config", "json", "output", "sweep"):
+            refused(f"{option}= is no option here: automap-infer makes no plan", automap.plan, TINY, cluster="h100-1x8", **{option: True})
+        refused("the step is None, and has to be a function or the path", automap.plan, None, cluster="h100-1x8")
+        refused("the step is None, and has to be a function or the path", automap.load, self.folder / "plan.json", None)
+        refused("the plan is 3, and has to be the path", automap.load, 3, TINY)
+        refused("cluster is 3, and has to be a preset or", automap.plan, TINY, cluster=3)
+        refused("micro_batch_size is 'auto', .*; without it the plan chooses", automap.plan, TINY, cluster="h100-1x8", micro_batch_size="auto")
+        for size in (0, True, 2.5):
+            refused(f"batch_size is {size}, .* whole number", automap.plan, TINY, cluster="h100-1x8", batch_size=size)
+        refused("whole_loops is 'yes', and has to be True or False", automap.plan, TINY, cluster="h100-1x8", whole_loops="yes")
+        refused("--stages: found 'off'", automap.plan, TINY, cluster="h100-1x8", stages=False, code=2)
+        refused("cannot be called with these options", automap.plan, TINY, cluster="h100\0")
         # The package alone, where there are no programs; and a function, where there is no JAX.
         shutil.copytree(BIN / "python", self.folder / "a" / "b" / "python")
         script = ("import sys\nsys.modules['jax'] = None\nimport automap\nfor step in sys.argv[1:], [print, 1, 2]:\n  try:\n"
@@ -261,6 +336,10 @@ class Runs(unittest.TestCase):
             ("text", r"batch\['name'\] is a str, and has to be an array"),
             ("key", r"params\['key'\] is a key<fry>; give jax.random.key_data"),
             ("devices", r"the plan takes (\d) devices, and there are 1; .*device_count=\1 "),
+            ("devices_twice", "^cpu:0 is twice among the devices"),
+            ("devices_number", "devices has to be a list of JAX devices"),
+            ("no_plan", "^a dict is no plan"),
+            ("size", "^micro_batch_size is 'auto', "),
             ("all_counts", "^result .* is state that every micro-batch changes"),
             ("own_counts", r"^opt_state\['count'\]: every micro-batch makes another new value, and a step has one"),
             ("other", "^plan.json: it was made for another file"),

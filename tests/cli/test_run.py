@@ -292,6 +292,34 @@ class Programs(Emitted):
         trace._ran = [[late, behind], [reader]]
         self.assertEqual(trace.finish(), [(0, *late[:2], 1, 5), (0, *behind[:2], 5, 10), (1, *reader[:2], 5, 5)])
 
+    def test_an_update_waits_for_the_gradients_of_all_micro_batches(self):
+        manifest = Manifest(str(self.emit("waits", FIXTURES / "tiny_mlp.hlo", "--stages", "2", samples=16, count=3)))
+        update = manifest.plan.updates[0]
+        summed = [name for name in update.reads if manifest.plan.is_value(name) and manifest.plan.combined(name) == "mean"]
+        self.assertTrue(summed)
+        reads = manifest.plan.waited_for(update, 0)
+        self.assertEqual([one for one in reads if one[0] == summed[0]], [(summed[0], m) for m in range(3)])
+        backward = next(program for program in manifest.plan.programs if summed[0] in program.makes)
+        self.assertTrue(all(m == 1 for _, m in manifest.plan.waited_for(backward, 1)))
+        # A trace of another group's backward of the last micro-batch: the update begins behind it.
+        trace = Trace(2)
+        trace.ran(update, 0, 1, [], reads)
+        trace.finish()
+        (name, kind, dispatched, _, keys, reads), = trace._ran[update.group]
+        trace._ran = [[("backward 3, part 1", "backward", 0, 7, [(summed[0], 2)], [])], [(name, kind, dispatched, 9, keys, reads)]]
+        self.assertEqual(trace.finish()[1], (1, name, kind, 7, 9))
+
+    def test_what_fails_while_it_is_waited_for_is_said(self):
+        class Lost:
+            def block_until_ready(self):
+                raise RuntimeError("the device is lost\nby whom")
+
+        section = Manifest(str(self.emit("lost", FIXTURES / "tiny_mlp.hlo", "--stages", "1", samples=16, count=1))).plan
+        trace = Trace(1)
+        trace.ran(section.programs[0], 0, trace.dispatching(), [Lost()], [])
+        with self.assertRaisesRegex(ProgramsError, "part 1: XLA cannot run it: the device is lost$|phase 1: XLA"):
+            trace.finish()
+
     def test_what_cannot_be_cut_is_said(self):
         tiny = FIXTURES / "tiny_mlp.hlo"
         plan = self.plan("other", tiny, "--stages", "2", samples=32, count=2)
