@@ -40,7 +40,7 @@ struct InputOptions {
   std::string batch_inputs;        // --batch-input NAME[,NAME...]; empty: found automatically. HLO only
   std::string attention = "auto";  // --attention (profile/fused_chains.h). HLO only
   bool attention_asked = true;     // else it is what a given plan was made with, which a profile has behind it
-  // Replicas of up to so many devices are looked at, of one server.
+  // Replicas of up to so many devices of one server are looked at; wider ones are of given_widths alone.
   int max_width = 8;
   std::vector<int> given_widths;           // of a plan or layout that is given (partition::WidthChoices)
   std::string sequence_parallel = "auto";  // auto or off: of those replicas (partition::PlanningRequest). HLO only

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <vector>
 
 #include "common/architecture/read.h"
@@ -78,8 +79,9 @@ ReadModule load_model(const std::string& path, const std::string& hint, const ar
 namespace {
 
 // One device's part is planned where somebody asks for that part, and nothing else.
-std::string refuse_part(const std::string& what, bool as_is, const std::string& how) {
-  if (!as_is) throw Error(ErrorKind::kData, what, how + "; --as-is takes this one part");
+std::string refuse_part(const std::string& what, std::optional<bool> as_is, const std::string& how) {
+  if (!as_is) throw Error(ErrorKind::kData, what, how);
+  if (!*as_is) throw Error(ErrorKind::kData, what, how + "; --as-is takes this one part");
   return what + "; as asked, that part is taken as it is, and nothing here holds for the whole model";
 }
 
@@ -90,8 +92,24 @@ std::string part_text(const graph::Graph& graph, const graph::ShardMapStep::Cut&
          std::string(graph.shape_of(cut.parameter).text) + " of " + std::string(graph.shape(cut.whole).text);
 }
 
+// Whether only the dimension of the samples was cut, or that of micro-batches in front of it. Of inputs that are not
+// known to hold any (a random key for each device, samples and sequence in one dimension) the first counts as theirs.
+bool cuts_samples_alone(const graph::Graph& graph, const graph::TrainingStep& roles, std::ptrdiff_t input,
+                        const graph::ShardMapStep::Cut& cut) {
+  const std::vector<std::int64_t>& part = graph.shape_of(cut.parameter).dims;
+  const std::vector<std::int64_t>& whole = graph.shape(cut.whole).dims;
+  std::size_t samples = 0;
+  for (const graph::BatchInput& batch : roles.batch_inputs) {
+    if (batch.input == input) samples = static_cast<std::size_t>(batch.dim);
+  }
+  for (std::size_t d = 0; d < std::min(part.size(), whole.size()); ++d) {
+    if (d > samples && part[d] != whole[d]) return false;
+  }
+  return true;
+}
+
 std::string require_divided_samples(const graph::Graph& graph, const graph::ShardMapStep& step,
-                                    const std::string& source, bool as_is) {
+                                    const std::string& source, std::optional<bool> as_is) {
   const std::string devices = step.devices > 1 ? std::to_string(step.devices) + " devices" : "several devices";
   const graph::TrainingStep roles = graph::analyze_training_step(graph, {});
   std::string samples;
@@ -108,7 +126,14 @@ std::string require_divided_samples(const graph::Graph& graph, const graph::Shar
             source + ": this step is divided by hand over " + devices +
                 " (shard_map), weights or the optimizer's state with it: a device has of " + part_text(graph, cut),
             as_is, "export the step without shard_map: dividing it is what is planned (docs/getting-hlo.md)");
+      case graph::InputRole::kUnused: break;
       default:
+        if (!cuts_samples_alone(graph, roles, input - roles.inputs.begin(), cut)) {
+          return refuse_part(source + ": this step is divided by hand over " + devices +
+                                 " (shard_map), along more than its samples: a device has of " + part_text(graph, cut),
+                             as_is,
+                             "export the step without shard_map: dividing it is what is planned (docs/getting-hlo.md)");
+        }
         if (samples.empty()) samples = part_text(graph, cut);
     }
   }
@@ -123,7 +148,7 @@ constexpr double kMostOfTheStep = 0.9;
 
 }  // namespace
 
-std::string require_whole_model(graph::Graph* graph, const std::string& source, bool as_is) {
+std::string require_whole_model(graph::Graph* graph, const std::string& source, std::optional<bool> as_is) {
   if (const std::optional<graph::PartitionedModule> found = graph::find_partitioned(*graph)) {
     return refuse_part(source + ": this is one device's part of a model that XLA has partitioned" +
                            (found->devices > 1 ? " over " + std::to_string(found->devices) + " devices" : "") +
@@ -144,7 +169,7 @@ std::string require_whole_model(graph::Graph* graph, const std::string& source, 
       as_is, "export the step without shard_map: dividing it is what is planned (docs/getting-hlo.md)");
 }
 
-ReadModule load_whole_model(const std::string& path, const std::string& hint, bool as_is,
+ReadModule load_whole_model(const std::string& path, const std::string& hint, std::optional<bool> as_is,
                             const architecture::StepOptions& step) {
   ReadModule read = load_model(path, hint, step);
   const std::string part = require_whole_model(&read.module.graph, input_name(path), as_is);

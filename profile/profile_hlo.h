@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,11 +32,12 @@ ReadModule load_model(const std::string& path, const std::string& hint, const ar
 
 // Throws Error(kData) for what XLA's partitioner has left (graph/partitioned.h), and for a step that its user has
 // divided by hand (graph/shard_map_step.h): one device's part is no model to plan. With `as_is` it is planned as it
-// stands. Where the user has divided nothing but the samples, one device's part is the model: `graph` becomes that
-// part. What people have to be told of either; empty for a whole model.
-std::string require_whole_model(graph::Graph* graph, const std::string& source, bool as_is);
+// stands; std::nullopt is of programs that have no --as-is. Where the user has divided nothing but the samples, one
+// device's part is the model: `graph` becomes that part. What people have to be told of either; empty for a whole
+// model.
+std::string require_whole_model(graph::Graph* graph, const std::string& source, std::optional<bool> as_is);
 // Both: a model to plan. What people have to be told is logged.
-ReadModule load_whole_model(const std::string& path, const std::string& hint, bool as_is,
+ReadModule load_whole_model(const std::string& path, const std::string& hint, std::optional<bool> as_is,
                             const architecture::StepOptions& step = {});
 
 // The device that the times of a model on `cluster` are for: what the user names, else the cluster's first device of

@@ -150,7 +150,7 @@ partition::CountedCost OneCost::of(int dp, int tp, int zero, const planners::Ste
   partition::CountedCost out;
   if (!is_width(cluster_, tp)) {
     out.why_none = std::to_string(tp) + " devices that hold tensors in parts are counted inside one server of " +
-                   cluster_.name + ", which they do not divide";
+                   cluster_.name + ", or over several whole servers that are alike, and neither is so many";
     return out;
   }
   make_question();

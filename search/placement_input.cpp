@@ -123,7 +123,7 @@ PlacementInput PlacementInputOptions::read(const OptionTable& table) const {
     profile::ReadModule read = profile::read_module(std::move(bytes), out.name, {});
     hlo::HloModule& module = read.module;
     module.sha256 = sha256;
-    const std::string part = profile::require_whole_model(&module.graph, out.name, false);
+    const std::string part = profile::require_whole_model(&module.graph, out.name, std::nullopt);
     const machine::DeviceModel reference = profile::reference_device(device, machines);
     note_model(read.form, module.sha256, machines, reference, &out.provenance);
     out.made = of_module(module, *this, out.name, reference, machine);

@@ -28,8 +28,9 @@ struct SharedWeight {
   double weight_bytes = 0, gradient_bytes = 0, slot_bytes = 0;
 };
 
-// A replica of `width` devices of one server, which hold its tensors in parts (plan/partition/widths.h): the profile's
-// columns as they are on each of these devices, its own collectives inside the times.
+// A replica of `width` devices, of one server or of several whole ones, which hold its tensors in parts
+// (plan/partition/widths.h): the profile's columns as they are on each of these devices, its own collectives inside the
+// times.
 struct WidthColumns {
   std::int32_t width = 1;
   // [n], or empty as in the profile.

@@ -14,13 +14,15 @@ struct ServerAxis {
   int dcn = 1, ici = 1;
 };
 struct ServerMesh {
-  ServerAxis stage, replica;
+  ServerAxis stage, replica, tensor;
   Inexpressible cannot;
 };
 
-// Devices are numbered stage by stage, in it replica by replica; servers hold as many each. A replica stands in one.
+// Devices are numbered stage by stage, in it replica by replica; servers hold as many each. A replica stands in one, or
+// is several whole ones.
 ServerMesh server_mesh(const FrameworkPlan& plan) {
   ServerMesh mesh;
+  mesh.tensor.ici = plan.width;
   const int servers = static_cast<int>(plan.servers.size());
   if (servers <= 1) {
     mesh.stage.ici = plan.stages;
@@ -36,7 +38,14 @@ ServerMesh server_mesh(const FrameworkPlan& plan) {
     }
   }
   const int of_stage = plan.replicas * plan.width;
-  if (of_stage % each == 0) {
+  if (std::max(plan.width, each) % std::min(plan.width, each) != 0) {
+    mesh.cannot = {"replicas of " + std::to_string(plan.width) + " devices on servers of " + std::to_string(each),
+                   "every replica has to fill servers, or every server replicas: ask for another --max-width"};
+  } else if (plan.width > each) {
+    mesh.stage.dcn = plan.stages;
+    mesh.replica.dcn = plan.replicas;
+    mesh.tensor = {plan.width / each, each};
+  } else if (of_stage % each == 0) {
     mesh.stage.dcn = plan.stages;
     mesh.replica = {of_stage / each, each / plan.width};
   } else if (each % of_stage == 0) {
@@ -92,7 +101,7 @@ Emitted emit_maxtext(const FrameworkPlan& plan, const FrameworkVersion& version)
   axis("data", plan.zero == 3 ? ServerAxis() : mesh.replica);
   axis("pipeline", mesh.stage);
   axis("fsdp", plan.zero == 3 ? mesh.replica : ServerAxis());
-  axis(plan.sequence_parallel ? "tensor_sequence" : "tensor", {1, plan.width});
+  axis(plan.sequence_parallel ? "tensor_sequence" : "tensor", mesh.tensor);
   keys.emplace_back("per_device_batch_size", Json(per_device).dump());
   if (pipeline) {
     keys.emplace_back("num_layers_per_pipeline_stage", std::to_string(stack.counts.front()));

@@ -11,7 +11,8 @@ namespace automap::partition {
 namespace {
 
 // How the devices of a replica hold its tensors.
-std::string sentence(const PartitionPlan& plan, int width, const WidthChoices& choices, const std::string& not_kept) {
+std::string sentence(const PartitionPlan& plan, int width, const machine::Cluster& cluster, const WidthChoices& choices,
+                     const std::string& not_kept) {
   // Sums that the next operator wants in parts only.
   const auto scattered = static_cast<int>(std::count_if(plan.collectives.begin(), plan.collectives.end(),
                                                         [](const PlanCollective& one) { return one.kept_in_parts; }));
@@ -19,8 +20,11 @@ std::string sentence(const PartitionPlan& plan, int width, const WidthChoices& c
   if (scattered > 0) moved += ", " + std::to_string(scattered) + " reduce-scatters";
   if (plan.all_gathers > 0) moved += ", " + std::to_string(plan.all_gathers) + " all-gathers";
   if (plan.all_to_alls > 0) moved += ", " + std::to_string(plan.all_to_alls) + " all-to-alls";
-  return std::to_string(width) + " devices of one server each, which hold " + std::to_string(plan.partitioned) +
-         " of " + std::to_string(plan.decided.size()) + " variables in parts; " + moved +
+  const bool inside = std::any_of(cluster.servers.begin(), cluster.servers.end(),
+                                  [width](const machine::ServerGroup& group) { return group.devices >= width; });
+  return std::to_string(width) + " devices" + (inside ? " of one server each" : " each, over several whole servers") +
+         ", which hold " + std::to_string(plan.partitioned) + " of " + std::to_string(plan.decided.size()) +
+         " variables in parts; " + moved +
          " per micro-batch between them, inside forward and backward (automap-search opp MODEL --shards " +
          std::to_string(width) + (choices.sequence_parallel ? "" : " --sequence-parallel off") +
          (choices.keep_shardings && not_kept.empty() ? " --keep-shardings)" : ")") +
@@ -61,7 +65,7 @@ profile::ModelProfile profile_with_partitions(const hlo::HloModule& module, cons
   for (pipeline::WidthColumns& columns : model.profile.widths) {
     const PartitionPlan& plan = partitions.at(columns.width);
     columns.partition = decision_json_text(plan);
-    columns.partition_text = sentence(plan, columns.width, choices, not_kept.at(columns.width));
+    columns.partition_text = sentence(plan, columns.width, cluster, choices, not_kept.at(columns.width));
     columns.servers = cluster.name;
   }
   return model;

@@ -1,6 +1,6 @@
-// Replicas of several devices: the partition of a module over the devices of one server (planner.h, the least step),
-// and what it leaves of every position of the profile (profile/width_parts.h). Design 2.5: per-position tables by
-// width.
+// Replicas of several devices: the partition of a module over the devices of one server, or of several whole ones
+// (planner.h, the least step), and what it leaves of every position of the profile (profile/width_parts.h). Design 2.5:
+// per-position tables by width.
 #pragma once
 
 #include <string>

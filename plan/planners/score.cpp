@@ -80,7 +80,8 @@ std::vector<int> layer_starts(const Profile& profile) {
 }
 
 // That the profile knows replicas of so many devices, and that there are such replicas: `mixed`, beside those of other
-// widths, in one server each. `kind` of the error: a file or an option asks for them.
+// widths, in one server each; all of one width can be several whole servers each. `kind` of the error: a file or an
+// option asks for them.
 void check_width(const Profile& profile, const Cluster& cluster, int width, bool mixed, const std::string& source,
                  ErrorKind kind) {
   try {
@@ -515,8 +516,8 @@ void check_widths(const std::vector<int>& widths, const std::vector<int>& device
     }
     if (begin % width != 0) {
       throw Error(ErrorKind::kData, stage + " begins with device " + std::to_string(begin + 1) + expected,
-                  "a replica stands in one server: its first device is 1, " + std::to_string(width + 1) + ", " +
-                      std::to_string(2 * width + 1) + " and so on");
+                  "replicas stand one after the other: the first device of each is 1, " + std::to_string(width + 1) +
+                      ", " + std::to_string(2 * width + 1) + " and so on");
     }
     begin = end;
   }
@@ -753,7 +754,8 @@ LayoutGround ground_of(Layout& layout, const Question& question) {
     refuse_layout("--layout: dp=" + std::to_string(layout.dp) + " times pp=" + std::to_string(layout.pp) + " are " +
                       std::to_string(layout.dp * layout.pp) + " replicas of " + std::to_string(layout.tp) +
                       " devices, the servers of " + cluster.name + " hold " + std::to_string(replicas),
-                  "a replica stands in one server; dp=" + std::to_string(std::max(1, replicas / stages)) +
+                  "a replica stands in one server, or is several whole servers that are alike; dp=" +
+                      std::to_string(std::max(1, replicas / stages)) +
                       ",pp=" + std::to_string(std::min(stages, replicas)) + " would do");
   }
   if (layout.pp > pipeline::kMaxPlanStages) {

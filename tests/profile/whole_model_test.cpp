@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
 
 #include "common/base/error.h"
@@ -74,9 +75,9 @@ graph::Graph divided_step(const std::string& part, const std::string& whole, con
       "test");
 }
 
-std::string refusal(graph::Graph graph) {
+std::string refusal(graph::Graph graph, std::optional<bool> as_is = false) {
   try {
-    require_whole_model(&graph, "step.hlo", false);
+    require_whole_model(&graph, "step.hlo", as_is);
   } catch (const Error& e) {
     EXPECT_EQ(e.kind(), ErrorKind::kData);
     return std::string(e.what()) + "\n" + e.hint();
@@ -102,6 +103,85 @@ TEST(WholeModel, AStepWhoseWeightsAreDividedIsRefused) {
   graph::Graph graph = divided_step("f32[4,4]", "f32[16,4]");
   EXPECT_THAT(require_whole_model(&graph, "step.hlo", true), HasSubstr("nothing here holds for the whole model"));
   EXPECT_EQ(graph.shape_of(graph.entry().parameters[0]).text, "f32[4,4]");
+}
+
+// Four samples of a sequence of 64, divided as `in_specs` of x says: `part` of f32[4,64,16] on a device. `y` are
+// labels.
+graph::Graph divided_data(const std::string& part, const std::string& part_of_y) {
+  const std::string dims = part.substr(4, part.size() - 8);  // f32[DIMS,16]
+  const std::string head =
+      "HloModule m, num_partitions=4\n"
+      "add { a = f32[] parameter(0)  b = f32[] parameter(1)\n ROOT c = f32[] add(a, b) }\n"
+      "body {\n"
+      "  w = f32[16,8] parameter(0)\n"
+      "  x = " +
+      part +
+      " parameter(1)\n"
+      "  y = " +
+      part_of_y +
+      " parameter(2)\n"
+      "  p = f32[" +
+      dims +
+      ",8] dot(x, w), lhs_contracting_dims={2}, rhs_contracting_dims={0}\n"
+      "  e = f32[" +
+      dims +
+      ",8] subtract(p, y)\n"
+      "  g = f32[16,8] dot(x, e), lhs_contracting_dims={0,1}, rhs_contracting_dims={0,1}\n"
+      "  r = f32[16,8] all-reduce(g), replica_groups={{0,1,2,3}}, to_apply=add\n"
+      "  u = f32[16,8] subtract(w, r)\n"
+      "  q = f32[" +
+      dims +
+      ",8] multiply(e, e)\n"
+      "  z = f32[] constant(0)\n"
+      "  l = f32[] reduce(q, z), dimensions={0,1,2}, to_apply=add\n"
+      "  ROOT t = (f32[16,8], f32[]) tuple(u, l)\n}\n";
+  return hlo::read_hlo_text(
+      head +
+          "ENTRY main {\n"
+          "  w = f32[16,8] parameter(0), metadata={op_name=\"params['w']\"}\n"
+          "  x = f32[4,64,16] parameter(1)\n"
+          "  y = f32[4,64,8] parameter(2)\n"
+          "  in = (f32[16,8], " +
+          part + ", " + part_of_y +
+          ") custom-call(w, x, y), "
+          "custom_call_target=\"xla.sdy.GlobalToLocalShape\"\n"
+          "  w1 = f32[16,8] get-tuple-element(in), index=0\n"
+          "  x1 = " +
+          part +
+          " get-tuple-element(in), index=1\n"
+          "  y1 = " +
+          part_of_y +
+          " get-tuple-element(in), index=2\n"
+          "  c = (f32[16,8], f32[]) call(w1, x1, y1), to_apply=body\n"
+          "  c0 = f32[16,8] get-tuple-element(c), index=0\n"
+          "  c1 = f32[] get-tuple-element(c), index=1\n"
+          "  out = (f32[16,8], f32[]) custom-call(c0, c1), custom_call_target=\"xla.sdy.LocalToGlobalShape\"\n"
+          "  o0 = f32[16,8] get-tuple-element(out), index=0\n"
+          "  o1 = f32[] get-tuple-element(out), index=1\n"
+          "  ROOT t = (f32[16,8], f32[]) tuple(o0, o1)\n}\n",
+      "test");
+}
+
+TEST(WholeModel, AStepThatIsDividedAlongMoreThanItsSamplesIsRefused) {
+  for (const auto& [part, of_y] :
+       {std::pair("f32[4,16,16]", "f32[4,16,8]"), std::pair("f32[2,32,16]", "f32[2,32,8]")}) {
+    EXPECT_THAT(
+        refusal(divided_data(part, of_y)),
+        AllOf(HasSubstr("step.hlo: this step is divided by hand over 4 devices (shard_map), along more than its "
+                        "samples: a device has of 'x', " +
+                        std::string(part) + " of f32[4,64,16]"),
+              HasSubstr("export the step without shard_map"), HasSubstr("--as-is")));
+    graph::Graph graph = divided_data(part, of_y);
+    EXPECT_THAT(require_whole_model(&graph, "step.hlo", true), HasSubstr("nothing here holds for the whole model"));
+    EXPECT_EQ(graph.shape_of(graph.entry().parameters[1]).text, part);
+  }
+  graph::Graph graph = divided_data("f32[1,64,16]", "f32[1,64,8]");
+  EXPECT_THAT(require_whole_model(&graph, "step.hlo", false), HasSubstr("its samples alone"));
+}
+
+TEST(WholeModel, NobodyIsToldOfAnOptionThatIsNotThere) {
+  EXPECT_THAT(refusal(divided_step("f32[4,4]", "f32[16,4]"), std::nullopt),
+              AllOf(HasSubstr("export the step without shard_map"), ::testing::Not(HasSubstr("--as-is"))));
 }
 
 // What is divided is read outside too: the share of the FLOPs decides.

@@ -210,7 +210,7 @@ int emit_programs(const EmitProgramOptions& o, const PlanDocument& document) {
                 "leave it out; manifest.json in the folder says everything");
   }
   const hlo::HloModule module =
-      profile::load_whole_model(o.model, "give the model's HLO: programs are cut out of it", false).module;
+      profile::load_whole_model(o.model, "give the model's HLO: programs are cut out of it", std::nullopt).module;
   const std::vector<programs::ProgramFile> files =
       programs::program_files(document, input_name(o.plan), module, input_name(o.model));
   std::error_code error;

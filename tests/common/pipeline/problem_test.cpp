@@ -106,7 +106,7 @@ TEST(Problem, FourThousandDevicesOfWholeReplicasAndNotOfFractionalOnes) {
   EXPECT_THROW(Problem(profile, cluster, options), Error);
 }
 
-// Ring of n at so much per hop, and the hierarchical one by hand.
+// Ring of n at so much per hop.
 double ring_ms(int n, double bytes, double bytes_per_ms, double latency_ms) {
   return n <= 1 ? 0 : 2 * (n - 1) * latency_ms + 2.0 * (n - 1) / n * bytes / bytes_per_ms;
 }

@@ -22,6 +22,7 @@ namespace automap::emit {
 namespace {
 
 using pipeline::Schedule;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // `counts` layers of one stack in each stage, with `front` in front of them and `behind` behind.
@@ -176,6 +177,14 @@ std::vector<NamedPlan> plans() {
   plan = &add("names that mean something to shells, TOML, JSON and Python",
               stacked({2, 2}, "blocks", {"it's; rm -rf $HOME", "a\"b\\c\n"}, {"head"}));
   plan->samples = 1, plan->micro_batches = 4, plan->servers = having({2});
+
+  plan = &add("replicas of 16 devices, two whole servers each, split along the sequence", llama({1}));
+  plan->replicas = 2, plan->width = 16, plan->samples = 4, plan->servers = having({8, 8, 8, 8});
+  plan->sequence_parallel = true;
+
+  plan = &add("GPipe in even stages of one replica, which is two whole servers", llama({2, 2}));
+  plan->width = 16, plan->samples = 16, plan->micro_batches = 4, plan->servers = having({8, 8, 8, 8});
+  plan->schedule = Schedule::kGpipe;
   return all;
 }
 
@@ -352,6 +361,33 @@ TEST(ToType, VersionsHaveTheirWords) {
   EXPECT_THAT(out.files.front().text,
               HasSubstr("pipeline_parallel_split_points = [\"layers.9\", \"layers.17\", \"layers.25\"]"));
   EXPECT_THAT(read_words(out.files.front().text)->layout, HasSubstr(",chunks=2,layers=9+8+8+rest"));
+}
+
+// A mesh of servers holds as many as there are, and one of a server's devices as many as it has.
+TEST(ToType, MaxtextsReplicasCanBeWiderThanAServer) {
+  const auto words = [](int replicas, int width, bool sequence, int zero, std::vector<int> servers) {
+    FrameworkPlan plan = llama({1});
+    plan.replicas = replicas, plan.width = width, plan.samples = 8, plan.zero = zero;
+    plan.sequence_parallel = sequence, plan.servers = having(servers);
+    const Emitted out = emitted_for(plan, planners::find_framework("maxtext"));
+    EXPECT_EQ(out.cannot.what, "");
+    std::string text;
+    for (const std::string& word : out.arguments) text += word + " ";
+    return text;
+  };
+  EXPECT_THAT(words(2, 16, true, 0, {8, 8, 8, 8}),
+              HasSubstr("dcn_data_parallelism=2 ici_data_parallelism=1 dcn_pipeline_parallelism=1 "
+                        "ici_pipeline_parallelism=1 dcn_fsdp_parallelism=1 ici_fsdp_parallelism=1 "
+                        "dcn_tensor_sequence_parallelism=2 ici_tensor_sequence_parallelism=8 "));
+  EXPECT_THAT(words(1, 32, false, 0, {8, 8, 8, 8}),
+              AllOf(HasSubstr("dcn_data_parallelism=1 ici_data_parallelism=1 "),
+                    HasSubstr("dcn_tensor_parallelism=4 ici_tensor_parallelism=8 ")));
+  EXPECT_THAT(words(2, 16, false, 3, {8, 8, 8, 8}),
+              AllOf(HasSubstr("dcn_fsdp_parallelism=2 ici_fsdp_parallelism=1 "),
+                    HasSubstr("dcn_tensor_parallelism=2 ici_tensor_parallelism=8 ")));
+  EXPECT_THAT(words(4, 8, false, 0, {8, 8, 8, 8}),
+              AllOf(HasSubstr("dcn_data_parallelism=4 ici_data_parallelism=1 "),
+                    HasSubstr("dcn_tensor_parallelism=1 ici_tensor_parallelism=8 ")));
 }
 
 // As a V: parts 0 and 3 on the first stage's devices.
