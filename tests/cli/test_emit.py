@@ -331,7 +331,8 @@ class Emit(ProgramTest):
         asked = ("automap-infer", SCAN, "--cluster", "config-c", "--effort", "quick", "--stages", "2")
         plan = json.loads(run(*asked, "--json").stdout)
         told = plan["to_type"]
-        self.assertEqual((told["framework"], told["cannot"]), ("maxtext", "the schedule searched"))
+        self.assertEqual(told["framework"], "maxtext")
+        self.assertRegex(told["cannot"], "the schedule searched|ZeRO levels that differ from stage to stage")
         # What is typed is that plan, and it takes as long as is said.
         near = run("automap-infer", SCAN, "--cluster", "config-c", "--layout", " ".join(told["arguments"]), "--json")
         self.assertEqual(near.returncode, 0, near.stderr)
