@@ -153,11 +153,13 @@ TEST(Collectives, DevicesOfAServerShareItsPort) {
   EXPECT_DOUBLE_EQ(bytes_per_ms(messages, {3, 1, true}), 3e7);
   // All hops at once, at the pace of the slower: of sixteen devices each port sends fifteen shares twice.
   EXPECT_DOUBLE_EQ(all_reduce(group, Ring::kNccl).ms(1e8), 0.1 + 2 * 0.08 + 2 * 15.0 / 16 * 1e8 / 1e7);
-  // Where ports are faster than what is inside, every hop inside sends fifteen shares, too: what was measured has seven.
+  // Where ports are faster than what is inside, every hop inside sends fifteen shares, too: what was measured has
+  // seven.
   CollectiveGroup slow_inside = group;
   slow_inside.inter_bytes_per_ms = 1e12;
   links.rows[2].time = {0.08, 1e-12};
-  EXPECT_NEAR(all_reduce(slow_inside, Ring::kNccl).ms(1e8), 0.1 + 2 * 0.08 + 1e8 * 1e-8 * (15.0 / 16) / (7.0 / 8), 1e-9);
+  EXPECT_NEAR(all_reduce(slow_inside, Ring::kNccl).ms(1e8), 0.1 + 2 * 0.08 + 1e8 * 1e-8 * (15.0 / 16) / (7.0 / 8),
+              1e-9);
   slow_inside.measured = nullptr;
   slow_inside.intra_bytes_per_ms = 1e5;
   slow_inside.intra_latency_ms = slow_inside.inter_latency_ms = 0;
