@@ -16,6 +16,7 @@ std::size_t idx(int i) {
 struct Server {
   const ServerGroup* group = nullptr;
   int first_device = 0, number = 0;
+  int taken = 1;  // Cluster::servers_taken_for_one
 };
 
 std::vector<Server> servers_of(const Cluster& cluster) {
@@ -23,7 +24,9 @@ std::vector<Server> servers_of(const Cluster& cluster) {
   int device = 0;
   for (const ServerGroup& group : cluster.servers) {
     for (int s = 0; s < group.count; ++s) {
-      out.push_back({&group, device, server_number(cluster, static_cast<int>(out.size()))});
+      const std::vector<int>& taken = cluster.servers_taken_for_one;
+      out.push_back({&group, device, server_number(cluster, static_cast<int>(out.size())),
+                     taken.empty() ? 1 : taken[out.size()]});
       device += group.devices;
     }
   }
@@ -35,10 +38,10 @@ bool are_alike(const ServerGroup& a, const ServerGroup& b) {
          a.inter_gbytes_per_s == b.inter_gbytes_per_s && a.links == b.links;
 }
 
-// A server of so many devices, which is `taken` servers, behind those that `part` has already.
-void add_server(const Server& server, int devices, Cluster* part, int taken = 1) {
+// A server of so many devices behind those that `part` has already.
+void add_server(const Server& server, int devices, Cluster* part) {
   part->server_numbers.push_back(server.number);
-  part->servers_taken_for_one.push_back(taken);
+  part->servers_taken_for_one.push_back(server.taken);
   ServerGroup one = *server.group;
   one.count = 1;
   one.devices = devices;
@@ -198,7 +201,7 @@ Cluster replicas_of(const Cluster& cluster, int width) {
       wide.intra_gbytes_per_s = std::min(group.intra_gbytes_per_s, group.inter_gbytes_per_s);
       wide.inter_gbytes_per_s *= together;
       wide.links = {};
-      add_server({&wide, servers[s].first_device, servers[s].number}, replicas, &out, together);
+      add_server({&wide, servers[s].first_device, servers[s].number, together}, replicas, &out);
     }
     s += idx(together);
   }

@@ -87,6 +87,7 @@ TEST(ChosenDevices, ReplicasWiderThanAServerAreSeveralWholeServers) {
   EXPECT_EQ(eights.device_numbers, (std::vector<int>{0, 8}));
   EXPECT_EQ(eights.server_numbers, (std::vector<int>{0, 2}));
   EXPECT_EQ(eights.servers_taken_for_one, (std::vector<int>{2, 2}));
+  EXPECT_EQ(first_devices(eights, 1).servers_taken_for_one, (std::vector<int>{2}));
   // They send over both ports, and talk inside over the ports, too.
   EXPECT_EQ(eights.servers[0].inter_gbytes_per_s, 20);
   EXPECT_EQ(eights.servers[0].intra_gbytes_per_s, 10);
