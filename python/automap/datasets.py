@@ -167,7 +167,7 @@ class Column:
         return whole if dtype is None else whole.astype(dtype)
 
     def __getitem__(self, index):
-        rows, *rest = index if isinstance(index, tuple) else (index,)
+        rows, *rest = (index or (...,)) if isinstance(index, tuple) else (index,)
         rest = tuple(rest)
         if rows is Ellipsis:
             rows, rest = slice(None), (Ellipsis, *rest) if rest else ()

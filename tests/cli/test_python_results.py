@@ -12,6 +12,7 @@ import tempfile
 import unittest
 import xml.etree.ElementTree
 from html.parser import HTMLParser
+from unittest import mock
 
 from programs import BIN, FIXTURES, SOURCE, ProgramTest, environment, run
 
@@ -107,6 +108,7 @@ class Notebook(ResultsTest):
         texts = "".join(Texts(page).texts)
         for one in plan.record["report"]:
             self.assertIn(one["text"], texts)
+        self.assertNotIn("<?xml", page)
         picture = xml.etree.ElementTree.fromstring(re.search("(?s)<svg .*</svg>", page).group())
         self.assertEqual(picture.find("{*}title").text, "tiny_mlp on h100-1x8")
         drawn = run("automap-infer", TINY, "--cluster", "h100-1x8", "--layout", LAYOUT["layout"], "--batch", 64, "--timeline", "-")
@@ -242,9 +244,11 @@ class Profiled(ResultsTest):
         self.assertEqual([one["device"] for one in profiled.record["times"]], ["h100", "v100-32gb", "l4"])
         self.assertEqual({one["samples"] for one in profiled.record["times"][0]["points"]} & {1, 2, 3}, {1, 3})
         self.assertEqual(automap.profile(TINY, device="h100", also_device="l4").record["times"][1]["device"], "l4")
-        wide = automap.profile(TINY, cluster="v100-2x8", widths=[1, 2], sequence_parallel=False)
-        self.assertEqual(([one["width"] for one in wide.record["widths"]], len(wide)), ([2], 17))
-        self.assertEqual(automap.profile("bert-large", sequence=64).model, "bert-large")
+        wide = automap.profile("bert-large", sequence=64, cluster="v100-2x8", widths=[1, 2], sequence_parallel=False)
+        self.assertEqual((wide.model, [one["width"] for one in wide.record["widths"]]), ("bert-large", [2]))
+        self.assertEqual(len(wide), wide.record["instructions"])
+        # What had to be assumed is said of the question as it was asked.
+        self.assertRegex("".join(automap.profile(TINY, cluster="v100-2x8", widths=[1, 2]).warnings), "--widths: there is none")
 
     def test_columns_with_anything_in_their_names(self):
         columns = profiling._columns('# model = x\n#\nc_ms,name\n1e-3,"a, ""b""\nc"\n2,#d\n')
@@ -263,6 +267,8 @@ class Profiled(ResultsTest):
             lines = re.findall(r"(?m)^  (?:-\w, )?--([\w-]+)( \S+)?", run(program, "--help-all").stdout)
             self.assertEqual({name for name, value in lines if not value} - refused, flags)
             self.assertEqual(refused - {name for name, _ in lines}, set())
+        known = re.findall(r"(?m)^  (?:-\w, )?--([\w-]+)", run("automap-infer", "--help-all").stdout)
+        self.assertEqual(planning.OF_THE_QUESTION - set(known), set())
 
 
 class WithoutH5py(ResultsTest):
@@ -331,7 +337,7 @@ class Datasets(ResultsTest):
         rows = automap.datasets.open(self.path)
         whole = rows["caw"][:]
         for index in ((slice(18, 23), 0), (17, 1), ([3, 41], slice(1, 3), 5), (..., 5), (slice(None), ..., 0), (slice(5, 5), 0),
-                      (slice(None, None, -1), 2, slice(0, 128, 3))):
+                      (slice(None, None, -1), 2, slice(0, 128, 3)), ()):
             self.assertTrue(numpy.array_equal(rows["caw"][index], whole[index]), index)
         rows.close()
         # A shard that is gone is missed by what lies in it, and by nothing else.
@@ -342,6 +348,13 @@ class Datasets(ResultsTest):
         self.assertTrue(numpy.array_equal(rows["caw"][[0, 45]], whole[[0, 45]]))
         self.refused("shard-000001.h5: cannot be read .*automap-inspect .* --verify", lambda: rows["caw"][19:21])
         rows.close()
+
+    def test_few_files_are_open_at_once(self):
+        with mock.patch.object(automap.datasets, "OPEN_FILES", 2), automap.datasets.open(self.path) as rows:
+            first = rows._file(0)
+            self.assertEqual((len(rows["zero"][:]), len(rows._files), bool(first)), (50, 2, False))
+            last = rows._file(2)
+        self.assertEqual((len(rows._files), bool(last)), (0, False))
 
     def test_labels_and_older_versions(self):
         rows = automap.datasets.open(SOURCE / "tests" / "data" / "dataset_v1")
@@ -357,6 +370,8 @@ class Datasets(ResultsTest):
         for index in (50, -51, 1.5, "x", None, [0.5], [[1]], [True], [50], {}):
             with self.assertRaises(IndexError, msg=index):
                 rows["caw"][index]
+        with self.assertRaisesRegex(IndexError, "^row 50 of caw, which has 50$"):
+            rows["caw"][[0, 50]]
         opened = automap.datasets.open
         self.refused("the dataset is a int, and has to be the path", opened, 3)
         self.refused("none.*dataset.json: No such file or directory; give the folder", opened, self.folder / "none")
