@@ -28,16 +28,19 @@ def find(name):
     return found
 
 
-def call(name, *arguments, folder):
-    """Runs a program; Error with what it says where it fails. `folder`: a temporary one, which is not named."""
+def call(name, *arguments, folder, cwd=None, answered=lambda printed: False):
+    """Runs a program; what it printed, and its warnings. Error with what it says where it fails. `folder`: a temporary one, which
+    is not named. `cwd`: where paths start. `answered`: given what it printed, whether that nothing fits (exit code 4) is an answer."""
     try:
-        done = subprocess.run([find(name), *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+        done = subprocess.run([os.path.abspath(find(name)), *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True,
+                              encoding="utf-8", errors="replace", cwd=cwd)
     except OSError as error:
-        raise Error(f"{name}: {error.strerror}") from None
+        raise Error(f"{error.filename or name}: {error.strerror}") from None
     except ValueError as error:  # A word has a zero byte in it.
         raise Error(f"{name} cannot be called with these options: {error}") from None
-    if done.returncode != 0:
+    if done.returncode != 0 and not (done.returncode == 4 and answered(done.stdout)):
         raise Error(_said(done.stderr).replace(os.path.join(folder, ""), "") or f"{name} ended with code {done.returncode}", done.returncode)
+    return done.stdout, [line.removeprefix("warning: ") for line in done.stderr.splitlines() if line.startswith("warning: ")]
 
 
 def _said(text):

@@ -6,9 +6,10 @@ import os
 import re
 import tempfile
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
-from automap import installed
+from automap import installed, notebook
 from automap.errors import Error
 
 
@@ -17,6 +18,21 @@ FLAGS = frozenset("as-is whole-loops keep-shardings allow-empty-stages allow-idl
                   "refine no-refine details quiet verbose".split())
 # With these it answers something else than one plan, or elsewhere.
 NO_PLAN = frozenset("output json plan sweep vary compare-clusters csv chart dump-config help help-all version".split())
+# What a plan is for: with these again its file is drawn. All others are in the file, or of the search.
+OF_THE_QUESTION = frozenset("cluster device sequence dtype model-optimizer remat model-samples as-is variables batch-input attention "
+                            "whole-loops keep-shardings sequence-parallel max-width memory config".split())
+
+
+@dataclass(frozen=True)
+class Question:
+    """Of a plan: the words of automap-infer that say for what model and machine it is, and the folder that paths in them start at."""
+
+    words: tuple
+    folder: str = None
+
+    @staticmethod
+    def of(words):
+        return Question(tuple(word for word in words if word.partition("=")[0].removeprefix("--") in OF_THE_QUESTION), _here())
 
 
 @dataclass(frozen=True)
@@ -24,12 +40,14 @@ class Plan:
     """How a step is to be trained. Times are in ms, sizes in bytes, of a step of `batch_size` samples.
 
     `record`: the whole plan as JSON (automap.plan/3, docs/formats/plan.md). `step`: the traced function that it is of
-    (automap.tracing.TracedStep), or None; `module`: the path of the HLO file that it is of, or None.
+    (automap.tracing.TracedStep), or None; `module`: the path of the file or the name of the model that it is of, or None.
+    A notebook shows the report's sentences and the timeline.
     """
 
     record: dict = field(repr=False)
     step: object = field(default=None, repr=False)
     module: str = None
+    question: Question = field(default=None, repr=False, compare=False)
 
     @property
     def step_ms(self):
@@ -102,6 +120,40 @@ class Plan:
         """What was assumed or is tight, a sentence each."""
         return list(self.record["warnings"])
 
+    @cached_property
+    def timeline(self):
+        """The picture of the step as SVG text (docs/pictures.md): what every group of devices does when, and its memory over time.
+        Made when it is first asked for, then kept. Error where automap-infer cannot make it."""
+        with tempfile.TemporaryDirectory(prefix="automap_") as folder:
+            path = os.path.join(folder, "timeline.svg")
+            self._draw(folder, f"--timeline={path}", path)
+            return Path(path).read_text(encoding="utf-8")
+
+    def report_page(self, path):
+        """Writes the whole answer as one page that needs no network; the path ends in .html. Error where automap-infer cannot."""
+        path = os.path.abspath(_path("the page", path, "a path"))
+        with tempfile.TemporaryDirectory(prefix="automap_") as folder:
+            self._draw(folder, f"--report={path}", path)
+
+    def _draw(self, folder, word, made):
+        """Has automap-infer show this plan, with a file more."""
+        if self.module is None and self.step is None:
+            raise Error("the plan has no step to draw; automap.load gives it one")
+        question = self.question or Question((_cluster_word(self.record["cluster"]),))
+        module, saved = self.module or write_module(self.step, folder), os.path.join(folder, "plan.json")
+        self.save(saved)
+        before = _time_of(made)
+        installed.call("automap-infer", module, *question.words, f"--plan={saved}", word, folder=folder, cwd=question.folder,
+                       answered=lambda _: _time_of(made) not in (None, before))
+
+    def _repr_html_(self):
+        told = [(one["label"], one["text"]) for one in self.record.get("report", [])] or [("", str(self))]
+        try:
+            picture = notebook.picture(self.timeline)
+        except Error as error:
+            picture = notebook.sentence(f"The timeline cannot be drawn: {error}")
+        return notebook.table([], told) + notebook.sentences(self.warnings) + picture
+
     def save(self, path):
         """Writes the JSON, which every program of AutoMap takes, and automap.load."""
         Path(path).write_text(json.dumps(self.record, indent=1) + "\n", encoding="utf-8")
@@ -116,7 +168,8 @@ class Plan:
 def plan(step, *arguments, cluster, batch_size=None, micro_batch_size=None, **options):
     """Plans a training step for a cluster; takes seconds, and no accelerator.
 
-    step: a function, jitted or not, step(*state, batch) -> (*state, *metrics), or the path of an HLO module of one.
+    step: a function, jitted or not, step(*state, batch) -> (*state, *metrics), or what automap-infer takes for a model: the path
+        of an HLO module or a config.json, or a published model's name ("llama3-8b").
     arguments: of the function, as arrays or jax.ShapeDtypeStructs, the batch last; the first dimension of each of its arrays
         is its samples, arrays without dimensions belong to all of them. The function is traced again with batches of the
         plan's micro-batches, so it must not rely on the size of its batch.
@@ -129,14 +182,17 @@ def plan(step, *arguments, cluster, batch_size=None, micro_batch_size=None, **op
 
     Error where the programs refuse; its exit_code is 4 where no plan fits. A layout that does not fit is a plan with a warning.
     """
-    module = _module(step)
-    batch_size, micro_batch_size = _samples("batch_size", batch_size), _samples("micro_batch_size", micro_batch_size)
-    words = [f"--cluster={_path('cluster', cluster, 'a preset or the path of a file')}", *_words(options)]
-    if module:
-        if arguments:
-            raise Error("the arguments are those of a function, and the step is a file, whose shapes are in it")
+    return _planned(step, arguments, cluster, batch_size, micro_batch_size, options)
+
+
+def _planned(step, arguments, cluster, batch_size, micro_batch_size, options):
+    module = _module(step, arguments)
+    batch_size, micro_batch_size = samples_of("batch_size", batch_size), samples_of("micro_batch_size", micro_batch_size)
+    words = [_cluster_word(cluster), *words_of(options)]
+    question = Question.of(words)
+    if module is not None:
         with tempfile.TemporaryDirectory(prefix="automap_") as folder:
-            return Plan(_asked(module, folder, words, batch_size, micro_batch_size), module=module)
+            return Plan(_asked(module, folder, words, batch_size, micro_batch_size), module=module, question=question)
     traced = _traced(step, arguments, micro_batch_size)
     if batch_size is None:
         batch_size = traced.given_samples
@@ -146,27 +202,67 @@ def plan(step, *arguments, cluster, batch_size=None, micro_batch_size=None, **op
         # Programs have the shapes of micro-batches, so the plan is made of such a step.
         traced = traced.at(_whole(samples))
         record = _asked_of(traced, words, batch_size, None if "layout" in options else traced.samples)
-    return Plan(record, step=traced)
+    return Plan(record, step=traced, question=question)
 
 
-def _words(options):
-    """The options as automap-infer takes them. A value stands in the word of its option, so that it is taken for nothing else."""
+def evaluate(step, *arguments, layout=None, plan=None, cluster, batch_size=None, micro_batch_size=None, **options):
+    """Says what a layout or a plan takes, without searching for another: the same Plan that automap.plan returns, times in ms,
+    sizes in bytes.
+
+    step, arguments, cluster, batch_size, micro_batch_size, options: as automap.plan takes them.
+    layout: whole layers spread evenly, in words: "dp=8,pp=4,micro-batch-size=2", or a framework's own arguments.
+    plan: instead, a Plan, or the path of a file that Plan.save or automap-infer -o wrote, for the same step; on another cluster, too.
+
+    What does not fit in memory is a Plan all the same, with `fits` False and a sentence among `warnings`. Error where the programs
+    refuse: a plan of another step, a layout that the model or the cluster cannot have.
+    """
+    if (layout is None) == (plan is None):
+        raise Error("give a layout or a plan to evaluate" + ("" if plan is None else ", not both"))
+    if layout is not None:
+        if not isinstance(layout, str):
+            raise Error(f"layout is {_shown(layout)}, and has to be words, such as \"dp=2,pp=4,micro-batch-size=4\"")
+        return _planned(step, arguments, cluster, batch_size, micro_batch_size, {**options, "layout": layout})
+    module = _module(step, arguments)
+    batch_size, micro_batch_size = samples_of("batch_size", batch_size), samples_of("micro_batch_size", micro_batch_size)
+    words = [_cluster_word(cluster), *words_of(options)]
+    with tempfile.TemporaryDirectory(prefix="automap_") as folder:
+        if isinstance(plan, Plan):
+            given, record = os.path.join(folder, "the_plan.json"), plan.record
+            plan.save(given)
+        else:
+            given = os.path.abspath(_path("the plan", plan, "a Plan or the path of one that was saved"))
+            record = None if module is not None else _read(given).record
+        traced = None
+        if module is None:
+            # The shapes of the programs are those of the plan's micro-batches.
+            traced = _traced(step, arguments, micro_batch_size or _whole(record["micro_batch_samples"]))
+        asked = _asked(write_module(traced, folder) if traced else module, folder, [*words, f"--plan={given}"], batch_size, micro_batch_size)
+    return Plan(asked, step=traced, module=module, question=Question.of(words))
+
+
+def _cluster_word(cluster):
+    return f"--cluster={_path('cluster', cluster, 'a preset or the path of a file')}"
+
+
+def words_of(options, flags=FLAGS, refused=NO_PLAN, why="automap-infer makes no plan with it that can be returned"):
+    """The options as a program takes them. A value stands in the word of its option, so that it is taken for nothing else; those
+    of a list stand in one word with commas between."""
     words = []
     for option, value in options.items():
         name = option.replace("_", "-")
         if name in ("batch", "micro-batch"):
             raise Error(f"{option}= is no option here; say {option}_size=")
-        if value is None or (value is False and name in FLAGS | NO_PLAN):
+        if value is None or (value is False and name in flags | refused):
             continue
-        if name in NO_PLAN:
-            raise Error(f"{option}= is no option here: automap-infer makes no plan with it that can be returned")
-        if name in FLAGS:
+        if name in refused:
+            raise Error(f"{option}= is no option here: {why}")
+        if name in flags:
             if value is not True:
                 raise Error(f"{option} is {value!r}, and has to be True or False")
             words.append(f"--{name}")
         else:
             told = ("on" if value else "off") if isinstance(value, bool) else value
-            words.append(f"--{name}={told}")
+            words.append(f"--{name}={','.join(map(str, told)) if isinstance(told, (list, tuple)) else told}")
     return words
 
 
@@ -176,12 +272,34 @@ def _path(name, given, what):
     return os.fsdecode(given)
 
 
-def _module(step):
-    """The path of the step where it is a file; None: it is a function."""
-    return None if callable(step) else os.path.abspath(_path("the step", step, "a function or the path of an HLO module"))
+def _module(step, arguments=()):
+    """The path of the step where it is a file, or the name of a model; None: it is a function."""
+    if callable(step):
+        return None
+    if arguments:
+        raise Error("the arguments are those of a function, and the step is a file, whose shapes are in it")
+    path = _path("the step", step, "a function or the path of an HLO module")
+    # Names of models have no file. What a program would take for an option or for its standard input has to be one.
+    return path if re.match(r"[A-Za-z0-9]", path) and not os.path.exists(path) else os.path.abspath(path)
 
 
-def _samples(name, given):
+def _here():
+    """The folder that relative paths start at; None where it was removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
+
+
+def _time_of(path):
+    """When a file was written; None: there is none."""
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return None
+
+
+def samples_of(name, given):
     if given is None:
         return None
     try:
@@ -199,20 +317,28 @@ def _shown(value):
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def load(path, step, *arguments):
+def load(path, step, *arguments, cluster=None, **options):
     """A plan that was saved, for the function and arguments (or the HLO module) that it was made for. automap.jax.compile
-    refuses the plan of another step."""
+    refuses the plan of another step. cluster, options: what automap.plan was given, for pictures of the plan; default: the preset
+    that the plan names."""
     path, module = _path("the plan", path, "the path of a file that Plan.save wrote"), _module(step)
+    plan = _read(path)
+    question = Question.of([_cluster_word(plan.record["cluster"] if cluster is None else cluster), *words_of(options)])
+    if module is not None:
+        return Plan(plan.record, module=module, question=question)
+    return Plan(plan.record, step=_traced(step, arguments, _whole(plan.record["micro_batch_samples"])), question=question)
+
+
+def _read(path):
+    """The plan of a file, without its step."""
     try:
-        record = json.loads(Path(path).read_text(encoding="utf-8"))
-        _look_at(Plan(record))
+        plan = Plan(json.loads(Path(path).read_text(encoding="utf-8")))
+        _look_at(plan)
+        return plan
     except OSError as error:
         raise Error(f"{path}: {error.strerror}") from None
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
         raise Error(f"{path}: it is no pipeline plan that this version reads; save it again") from None
-    if module:
-        return Plan(record, module=module)
-    return Plan(record, step=_traced(step, arguments, _whole(record["micro_batch_samples"])))
 
 
 def _look_at(plan):
@@ -240,6 +366,15 @@ def _asked_of(traced, words, batch_size, micro_batch_size):
         return _asked(write_module(traced, folder), folder, words, batch_size, micro_batch_size)
 
 
+def module_of(step, arguments, folder):
+    """What a program takes for a step as it is given, and of a function, whose HLO is written into the folder, the traced step."""
+    module = _module(step, arguments)
+    if module is not None:
+        return module, None
+    traced = _traced(step, arguments)
+    return write_module(traced, folder), traced
+
+
 def write_module(traced, folder):
     """The HLO of a traced step as a file in a folder; its path."""
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", str(traced.name).strip("<>"))[:100] or "step"
@@ -255,11 +390,7 @@ def _asked(module, folder, words, batch_size, micro_batch_size):
     if micro_batch_size is not None:
         words = [*words, f"--micro-batch={micro_batch_size}"]
     path = os.path.join(folder, "plan.json")
-    try:
-        installed.call("automap-infer", module, *words, f"--output={path}", folder=folder)
-    except Error as error:
-        if error.exit_code != 4 or not os.path.exists(path):  # A layout that does not fit is written, and says so.
-            raise
+    installed.call("automap-infer", module, *words, f"--output={path}", folder=folder, answered=lambda _: os.path.exists(path))
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:

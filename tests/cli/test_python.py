@@ -144,6 +144,13 @@ plan = planned()
 assert plan.batch_size == 8 and plan.micro_batches == 2
 chosen = planned(micro_batch_size=None, batch_size=64)
 assert chosen.batch_size == 64 and chosen.step.samples == chosen.micro_batch_size
+given = (step, params, opt_state, batch_of(8))
+scored = automap.evaluate(*given, plan=plan, cluster="h100-1x8")
+assert (scored.step_ms, scored.layout, scored.step.samples) == (plan.step_ms, plan.layout, 4)
+assert automap.evaluate(*given, layout="dp=2,micro-batch-size=2", cluster="h100-1x8").micro_batches == 2
+assert automap.profile(*given, device="h100").micro_batch_size == 8
+assert automap.compare(*given, cluster="h100-1x8", systems=["megatron"]).batch_size == 8
+assert "<svg " in plan._repr_html_()
 refused("devices", automap.jax.compile, plan, devices=jax.devices()[:1])
 refused("devices_twice", automap.jax.compile, plan, devices=jax.devices()[:1] * 5)
 refused("devices_number", automap.jax.compile, plan, devices=3)
@@ -209,7 +216,7 @@ class Package(unittest.TestCase):
     def test_flags_are_those_of_the_program_and_others_take_values(self):
         lines = re.findall(r"(?m)^  (?:-\w, )?--([\w-]+)( \S+)?", run("automap-infer", "--help-all").stdout)
         self.assertEqual({name for name, value in lines if not value} - planning.NO_PLAN, planning.FLAGS)
-        self.assertEqual(planning._words({"memory": False, "explore": True, "whole_loops": True, "as_is": False, "stages": 2, "json": False,
+        self.assertEqual(planning.words_of({"memory": False, "explore": True, "whole_loops": True, "as_is": False, "stages": 2, "json": False,
                                           "sweep": None, "variables": "--x"}),
                          ["--memory=off", "--explore=on", "--whole-loops", "--stages=2", "--variables=--x"])
 
