@@ -17,6 +17,7 @@
 #include "profile/cut_bytes.h"
 #include "profile/layer_loops.h"
 #include "profile/main_work.h"
+#include "profile/stacked_weights.h"
 #include "profile/step_positions.h"
 #include "profile/step_times.h"
 #include "profile/workspace.h"
@@ -63,6 +64,7 @@ class Profiler {
     }
     names_ = graph::name_layers(step_, order_);
     at_ = std::make_unique<StepPositions>(step_, order_);
+    stacked_ = std::make_unique<StackedWeights>(*at_, times_.whiles);
     updates_ = graph::find_variable_updates(step_);
     charge_variables(*at_, &out_);
     charge_state(*at_, &out_);
@@ -84,6 +86,13 @@ class Profiler {
 
   // --- w, gradients, slots, frozen weights ---
 
+  // The position that an input is charged to. What a loop over layers alone reads belongs to its turns, whatever form
+  // of it is made in front of the loop.
+  std::int32_t first_use(NodeId input) const {
+    const std::int32_t loop = stacked_->only_loop_of(input);
+    return loop == kNone ? at_->first_use(input) : loop;
+  }
+
   void charge_variables(const StepPositions& at, ModelProfile* out) const {
     pipeline::Profile& p = out->profile;
     for (std::vector<double>* column : {&p.w_bytes, &p.gradient_bytes, &p.slot_bytes, &p.frozen_bytes})
@@ -99,7 +108,7 @@ class Profiler {
       variable.bytes = at.bytes(input.node);
       variable.gradient_bytes = updates_.gradient_bytes[v] * at.share(input.node);
       variable.has_gradient = input.gradient != kNone;
-      std::int32_t first = at.first_use(input.node), last = at.last_use(input.node);
+      std::int32_t first = first_use(input.node), last = at.last_use(input.node);
       if (first == kNone) {
         // Nothing in the forward pass reads it: it lives in the last stage.
         out->warnings.push_back("variable " + variable.name + " is not used by the forward pass");
@@ -163,7 +172,7 @@ class Profiler {
   void charge_state(const StepPositions& at, ModelProfile* out) const {
     for (const EntryInput& input : step_.inputs) {
       if (input.role != InputRole::kFrozen && input.role != InputRole::kState) continue;
-      std::int32_t place = at.first_use(input.node);
+      std::int32_t place = first_use(input.node);
       for (const NodeId user : flow_->users(input.node)) {
         if (place != kNone) break;
         for (const NodeId operand : flow_->operands(user)) {
@@ -502,9 +511,7 @@ class Profiler {
       const std::int32_t position = at_->position(id);
       UncutLoop loop;
       loop.position = position + 1;
-      for (const InstructionTimes::While& known : times_.whiles) {
-        if (known.instruction == flow_->node(id).instruction && known.inferred) loop.turns = known.trip_count;
-      }
+      loop.turns = stacked_->turns_at(position);
       loop.compute_share = compute > 0 ? p.c_ms[index(position)] / compute : 0;
       loop.why = loop.turns > 0 ? "no weights are stacked in it, a slice for each turn"
                                 : "the module does not say how often it runs";
@@ -516,29 +523,27 @@ class Profiler {
       over_layers.emplace(position, std::move(turns));
     }
     if (found.empty()) return;
-    const auto stacked = [&](const EntryInput& input, std::int64_t turns) {
-      const graph::Shape& shape = flow_->shape(input.node);
-      return turns > 1 && shape.dims.size() > 1 && shape.dims[0] == turns;
-    };
     for (const EntryInput& input : step_.inputs) {
       const bool frozen = input.role == InputRole::kFrozen;
       if (input.role != InputRole::kVariable && !frozen) continue;
       if (input.role == InputRole::kVariable || !step_.training) weights += bytes(input.node);
-      const auto loop = found.find(at_->last_use(input.node));
+      const std::int32_t stack = stacked_->loop_of(input.node);
+      const auto loop = found.find(stack == kNone ? at_->last_use(input.node) : stack);
       if (loop == found.end()) continue;
       if (input.role == InputRole::kVariable || !step_.training) loop->second.weight_share += bytes(input.node);
       LayerLoop& turns = over_layers.at(loop->first);
-      if (stacked(input, loop->second.turns)) {
+      if (stack == loop->first) {
         loop->second.layers = true;
         names[loop->first].push_back(input.name);
-      } else if (frozen && at_->first_use(input.node) == loop->first) {
+      } else if (frozen && first_use(input.node) == loop->first) {
         turns.whole_frozen += bytes(input.node);
       }
     }
     for (std::size_t v = 0; v < out_.variables.size(); ++v) {
       const TrainableVariable& variable = out_.variables[v];
       const auto turns = over_layers.find(variable.first_use - 1);
-      if (turns == over_layers.end() || stacked(step_.inputs[index(step_.variables[v])], turns->second.turns)) continue;
+      if (turns == over_layers.end()) continue;
+      if (stacked_->loop_of(step_.inputs[index(step_.variables[v])].node) == turns->first) continue;
       turns->second.whole_weights += variable.bytes;
       turns->second.whole_gradients += variable.gradient_bytes;
       turns->second.whole_slots += variable.slot_bytes;
@@ -627,6 +632,7 @@ class Profiler {
   graph::LayerNames names_;
   graph::VariableUpdates updates_;
   std::unique_ptr<StepPositions> at_;
+  std::unique_ptr<StackedWeights> stacked_;
   std::unique_ptr<StepTimes> charges_;
   std::vector<std::int32_t> backward_;  // per node: the position that a backward node belongs to
   std::size_t size_ = 0;                // positions before loops are cut into turns

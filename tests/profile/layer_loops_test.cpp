@@ -147,7 +147,8 @@ TEST(LayerLoops, TurnsOfAScannedDecoder) {
 }
 
 std::string layer_loop_module(const std::string& body_of, const std::string& bound) {
-  return "HloModule m\nbody {\n  s = (s32[], f32[8,16], f32[4,16,16], f32[16,16]) parameter(0)\n"
+  return "HloModule m\nsum {\n  p = f32[] parameter(0)\n  q = f32[] parameter(1)\n  ROOT r = f32[] add(p, q)\n}\n"
+         "body {\n  s = (s32[], f32[8,16], f32[4,16,16], f32[16,16]) parameter(0)\n"
          "  i = s32[] get-tuple-element(s), index=0\n  one = s32[] constant(1)\n  n = s32[] add(i, one)\n"
          "  x = f32[8,16] get-tuple-element(s), index=1\n  w = f32[4,16,16] get-tuple-element(s), index=2\n"
          "  b = f32[16,16] get-tuple-element(s), index=3\n" +
@@ -258,6 +259,44 @@ TEST(LayerLoops, InferenceHasTurnsToo) {
   EXPECT_EQ(m.profile.size(), 7);  // tanh, four turns, the result taken out, tanh
   EXPECT_EQ(m.profile.name[2], "loop[2/4]");
   for (int i = 1; i < 4; ++i) EXPECT_EQ(m.profile.a_bytes[static_cast<std::size_t>(i)], 8 * 16 * 4);
+}
+
+// Cast or transposed as a whole in front of the loop, a weight is that of the turns all the same.
+TEST(LayerLoops, WeightsOfTurnsAreTheirsInWhateverFormTheyAreRead) {
+  const std::string plain = layer_loop_module(kStacked, "  k = s32[] constant(4)\n");
+  const std::string given = "  w = f32[4,16,16] parameter(1)\n";
+  const auto weights_of_turns = [&](const std::string& form, const std::string& last) {
+    std::string text = plain;
+    text.replace(text.find(given), given.size(), form);
+    const std::string end = "  ROOT last = f32[8,16] tanh(out)\n";
+    text.replace(text.find(end), end.size(), last.empty() ? end : last);
+    const ModelProfile m = profile_module(hlo::read_hlo(text, "m"), "m", {});
+    std::vector<double> of_turns;
+    for (std::size_t i = 0; i < m.profile.name.size(); ++i) {
+      if (pipeline::turn_of(m.profile.name[i])) of_turns.push_back(m.profile.frozen_bytes[i]);
+    }
+    return of_turns;
+  };
+  const double one = 16 * 16 * 4;
+  EXPECT_EQ(weights_of_turns(given, ""), (std::vector<double>{2 * one, one, one, one}));  // and b, which all read whole
+  const std::vector<std::string> forms = {
+      "  m = f32[4,16,16] parameter(1)\n  h = bf16[4,16,16] convert(m)\n  w = f32[4,16,16] convert(h)\n",
+      "  m = f32[16,4,16] parameter(1)\n  w = f32[4,16,16] transpose(m), dimensions={1,0,2}\n",
+      "  m = f32[64,16] parameter(1)\n  w = f32[4,16,16] reshape(m)\n"};
+  for (const std::string& form : forms) {
+    EXPECT_EQ(weights_of_turns(form, ""), (std::vector<double>{2 * one, one, one, one})) << form;
+  }
+  // What something else reads, too, stands where it is read first.
+  const std::string also_read =
+      "  s1 = f32[16,1,16] slice(m), slice={[0:16], [0:1], [0:16]}\n  s2 = f32[16,16] reshape(s1)\n"
+      "  ROOT last = f32[8,16] dot(out, s2), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n";
+  EXPECT_EQ(weights_of_turns(forms[1], also_read), (std::vector<double>{one, 0, 0, 0}));
+  // Four sums of a weight are no stack of it.
+  EXPECT_EQ(weights_of_turns("  m = f32[2,4,16,16] parameter(1)\n  z = f32[] constant(0)\n"
+                             "  w = f32[4,16,16] reduce(m, z), dimensions={0}, to_apply=sum\n",
+                             "")
+                .size(),
+            0u);
 }
 
 // Steps in time read the same weights in every turn.
