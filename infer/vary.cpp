@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <utility>
 
 #include "common/base/error.h"
 #include "common/base/join.h"
@@ -181,10 +182,7 @@ machine::Cluster with_figure(machine::Cluster cluster, const std::string& name, 
     const int missing = devices - cluster.num_devices();
     if (missing > 0) last.count += (missing + last.devices - 1) / last.devices;
     if (devices < cluster.num_devices()) cluster = machine::first_devices(cluster, devices);
-    // It is asked about as a cluster of its own.
-    cluster.device_numbers.clear();
-    cluster.server_numbers.clear();
-    cluster.servers_taken_for_one.clear();
+    cluster = machine::as_whole(std::move(cluster));
   }
   return cluster;
 }

@@ -85,6 +85,9 @@ std::string refuse_part(const std::string& what, std::optional<bool> as_is, cons
   return what + "; as asked, that part is taken as it is, and nothing here holds for the whole model";
 }
 
+constexpr const char* kExportWhole =
+    "export the step without shard_map: dividing it is what is planned (docs/getting-hlo.md)";
+
 // What a device has of a parameter: "'w', f32[8,64] of f32[64,64]".
 std::string part_text(const graph::Graph& graph, const graph::ShardMapStep::Cut& cut) {
   const std::string name = graph.op_name(cut.parameter);
@@ -111,6 +114,11 @@ bool cuts_samples_alone(const graph::Graph& graph, const graph::TrainingStep& ro
 std::string require_divided_samples(const graph::Graph& graph, const graph::ShardMapStep& step,
                                     const std::string& source, std::optional<bool> as_is) {
   const std::string devices = step.devices > 1 ? std::to_string(step.devices) + " devices" : "several devices";
+  const auto refuse = [&](const char* how, const graph::ShardMapStep::Cut& cut) {
+    return refuse_part(source + ": this step is divided by hand over " + devices + " (shard_map), " + how +
+                           ": a device has of " + part_text(graph, cut),
+                       as_is, kExportWhole);
+  };
   const graph::TrainingStep roles = graph::analyze_training_step(graph, {});
   std::string samples;
   for (const graph::ShardMapStep::Cut& cut : step.cut) {
@@ -121,18 +129,11 @@ std::string require_divided_samples(const graph::Graph& graph, const graph::Shar
     switch (input->role) {
       case graph::InputRole::kVariable:
       case graph::InputRole::kSlot:
-      case graph::InputRole::kFrozen:
-        return refuse_part(
-            source + ": this step is divided by hand over " + devices +
-                " (shard_map), weights or the optimizer's state with it: a device has of " + part_text(graph, cut),
-            as_is, "export the step without shard_map: dividing it is what is planned (docs/getting-hlo.md)");
+      case graph::InputRole::kFrozen: return refuse("weights or the optimizer's state with it", cut);
       case graph::InputRole::kUnused: break;
       default:
         if (!cuts_samples_alone(graph, roles, input - roles.inputs.begin(), cut)) {
-          return refuse_part(source + ": this step is divided by hand over " + devices +
-                                 " (shard_map), along more than its samples: a device has of " + part_text(graph, cut),
-                             as_is,
-                             "export the step without shard_map: dividing it is what is planned (docs/getting-hlo.md)");
+          return refuse("along more than its samples", cut);
         }
         if (samples.empty()) samples = part_text(graph, cut);
     }
@@ -166,7 +167,7 @@ std::string require_whole_model(graph::Graph* graph, const std::string& source, 
   return refuse_part(
       source + ": " + format_percent(share) +
           " of this step's FLOPs are divided by hand (shard_map): shapes there are those of one device's part",
-      as_is, "export the step without shard_map: dividing it is what is planned (docs/getting-hlo.md)");
+      as_is, kExportWhole);
 }
 
 ReadModule load_whole_model(const std::string& path, const std::string& hint, std::optional<bool> as_is,

@@ -633,9 +633,16 @@ FlowGraph FlowGraph::build(const Graph& graph, const FlowOptions& options) {
   return FlowBuilder(graph, options).run();
 }
 
+bool enters_shards(std::string_view target) {
+  return target == "SPMDFullToShardShape" || target == "xla.sdy.GlobalToLocalShape";
+}
+
+bool leaves_shards(std::string_view target) {
+  return target == "SPMDShardToFullShape" || target == "xla.sdy.LocalToGlobalShape";
+}
+
 bool is_sharding_mark(std::string_view target) {
-  return target == "Sharding" || target == "SPMDFullToShardShape" || target == "SPMDShardToFullShape" ||
-         target.rfind("xla.sdy.", 0) == 0;
+  return target == "Sharding" || enters_shards(target) || leaves_shards(target) || target.rfind("xla.sdy.", 0) == 0;
 }
 
 bool is_annotation(const Graph& graph, InstructionId id) {

@@ -114,6 +114,10 @@ class FlowGraph {
   std::vector<FlowLoop> loops_;
 };
 
+// Targets of the marks around what a user divided by hand (jax.shard_map): the whole goes in and a device's part comes
+// out, and the other way round.
+bool enters_shards(std::string_view target);
+bool leaves_shards(std::string_view target);
 // Targets of custom-calls that say how values lie on devices, and do nothing to them.
 bool is_sharding_mark(std::string_view target);
 // Sharding annotations and the like: custom-calls that hand their one operand on.

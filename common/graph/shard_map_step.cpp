@@ -33,8 +33,8 @@ Mark mark_of(const Graph& graph, InstructionId id) {
   if (target == "Sharding") {
     return graph.instruction(id).num_operands == 1 && graph.shape_of(id).is_array() ? Mark::kSharding : Mark::kNothing;
   }
-  if (target == "SPMDFullToShardShape" || target == "xla.sdy.GlobalToLocalShape") return Mark::kEnter;
-  if (target == "SPMDShardToFullShape" || target == "xla.sdy.LocalToGlobalShape") return Mark::kLeave;
+  if (enters_shards(target)) return Mark::kEnter;
+  if (leaves_shards(target)) return Mark::kLeave;
   return Mark::kNothing;
 }
 

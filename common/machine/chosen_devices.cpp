@@ -53,15 +53,37 @@ void add_server(const Server& server, int devices, Cluster* part) {
 }
 
 Cluster nothing_of(const Cluster& cluster) {
-  Cluster part = cluster;
+  Cluster part = as_whole(cluster);
   part.servers.clear();
+  return part;
+}
+
+[[noreturn]] void refuse_width(const Cluster& cluster, int width, const std::string& hint) {
+  int largest = 0;
+  for (const ServerGroup& group : cluster.servers) largest = std::max(largest, group.devices);
+  throw Error(ErrorKind::kUsage,
+              "replicas of " + std::to_string(width) + " devices are more than the " + std::to_string(largest) +
+                  " devices of the largest server of cluster '" + cluster.name + "'",
+              hint);
+}
+
+// That `count` servers from `first` on are of one group, and their devices numbered one after the other in the whole.
+bool stand_side_by_side(const Cluster& cluster, const std::vector<Server>& servers, std::size_t first, int count) {
+  if (first + idx(count) > servers.size()) return false;
+  const Server& last = servers[first + idx(count) - 1];
+  return last.group == servers[first].group &&
+         device_number(cluster, last.first_device) - device_number(cluster, servers[first].first_device) ==
+             last.first_device - servers[first].first_device;
+}
+
+}  // namespace
+
+Cluster as_whole(Cluster part) {
   part.device_numbers.clear();
   part.server_numbers.clear();
   part.servers_taken_for_one.clear();
   return part;
 }
-
-}  // namespace
 
 int device_number(const Cluster& cluster, int device) {
   return cluster.device_numbers.empty() ? device : cluster.device_numbers[static_cast<std::size_t>(device)];
@@ -126,22 +148,13 @@ Cluster first_devices(const Cluster& cluster, int devices) {
   return on_devices(cluster, numbers);
 }
 
-namespace {
-
-[[noreturn]] void refuse_width(const Cluster& cluster, int width, const std::string& hint) {
-  int largest = 0;
-  for (const ServerGroup& group : cluster.servers) largest = std::max(largest, group.devices);
-  throw Error(ErrorKind::kUsage,
-              "replicas of " + std::to_string(width) + " devices are more than the " + std::to_string(largest) +
-                  " devices of the largest server of cluster '" + cluster.name + "'",
-              hint);
+bool one_server_holds(const Cluster& cluster, int width) {
+  const auto holds = [&](const ServerGroup& servers) { return servers.devices >= width; };
+  return std::any_of(cluster.servers.begin(), cluster.servers.end(), holds);
 }
 
-}  // namespace
-
 void require_one_server(const Cluster& cluster, int width) {
-  const auto has_one = [&](const ServerGroup& servers) { return servers.devices >= width; };
-  if (std::any_of(cluster.servers.begin(), cluster.servers.end(), has_one)) return;
+  if (one_server_holds(cluster, width)) return;
   refuse_width(cluster, width, "only a layout of one width (--layout tp=16), or its plan, has replicas over servers");
 }
 
@@ -159,25 +172,11 @@ void require_whole_servers(const Cluster& part, const Cluster& whole) {
 }
 
 int servers_of_replica(const Cluster& cluster, const ServerGroup& group, int width) {
-  const auto has_one = [&](const ServerGroup& servers) { return servers.devices >= width; };
-  if (has_one(group)) return 1;
-  if (std::any_of(cluster.servers.begin(), cluster.servers.end(), has_one) || width % group.devices != 0) return 0;
+  if (group.devices >= width) return 1;
+  if (one_server_holds(cluster, width) || width % group.devices != 0) return 0;
   const int servers = width / group.devices;
   return servers <= group.count ? servers : 0;
 }
-
-namespace {
-
-// That `count` servers from `first` on are of one group, and their devices numbered one after the other in the whole.
-bool stand_side_by_side(const Cluster& cluster, const std::vector<Server>& servers, std::size_t first, int count) {
-  if (first + idx(count) > servers.size()) return false;
-  const Server& last = servers[first + idx(count) - 1];
-  return last.group == servers[first].group &&
-         device_number(cluster, last.first_device) - device_number(cluster, servers[first].first_device) ==
-             last.first_device - servers[first].first_device;
-}
-
-}  // namespace
 
 Cluster replicas_of(const Cluster& cluster, int width) {
   if (width == 1) return cluster;

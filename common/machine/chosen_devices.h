@@ -26,6 +26,7 @@ Cluster first_devices(const Cluster& cluster, int devices);
 // them does, or others stand in one server and these would not.
 int servers_of_replica(const Cluster& cluster, const ServerGroup& group, int width);
 
+bool one_server_holds(const Cluster& cluster, int width);
 // Throws Error(kUsage) where no server has so many devices.
 void require_one_server(const Cluster& cluster, int width);
 // Throws Error(kUsage) where a server of `part` has fewer devices than in `whole`.
@@ -36,6 +37,9 @@ void require_whole_servers(const Cluster& part, const Cluster& whole);
 // a replica is several whole servers of one group, as one server of one device: it sends over the ports of all of them,
 // and what is inside it goes over ports, too. Throws Error(kUsage) where no such servers make up a replica.
 Cluster replicas_of(const Cluster& cluster, int width);
+
+// A part asked about as a cluster of its own, which it is the whole of.
+Cluster as_whole(Cluster part);
 
 // What device `device` of a part (0-based) is called in the whole, and server `server`.
 int device_number(const Cluster& cluster, int device);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/graph/dependence.h"
 #include "common/graph/hlo_attributes.h"
 #include "common/graph/variables.h"
 
@@ -118,8 +119,7 @@ void refuse_partitioned(const Graph& graph) {
                                         " of " + std::string(graph.shape_of(graph.operands(id)[0]).text));
     }
     const std::string called = target(graph, id);
-    if (called == "SPMDFullToShardShape" || called == "SPMDShardToFullShape" ||
-        called == "xla.sdy.GlobalToLocalShape" || called == "xla.sdy.LocalToGlobalShape") {
+    if (graph::enters_shards(called) || graph::leaves_shards(called)) {
       throw Error(ErrorKind::kData,
                   "the module partitions a part of itself by hand (shard_map): " + name + " is " + called,
                   "export the step without shard_map");

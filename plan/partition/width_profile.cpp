@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/graph/variables.h"
+#include "common/machine/chosen_devices.h"
 #include "plan/partition/widths.h"
 
 namespace automap::partition {
@@ -20,8 +21,7 @@ std::string sentence(const PartitionPlan& plan, int width, const machine::Cluste
   if (scattered > 0) moved += ", " + std::to_string(scattered) + " reduce-scatters";
   if (plan.all_gathers > 0) moved += ", " + std::to_string(plan.all_gathers) + " all-gathers";
   if (plan.all_to_alls > 0) moved += ", " + std::to_string(plan.all_to_alls) + " all-to-alls";
-  const bool inside = std::any_of(cluster.servers.begin(), cluster.servers.end(),
-                                  [width](const machine::ServerGroup& group) { return group.devices >= width; });
+  const bool inside = machine::one_server_holds(cluster, width);
   return std::to_string(width) + " devices" + (inside ? " of one server each" : " each, over several whole servers") +
          ", which hold " + std::to_string(plan.partitioned) + " of " + std::to_string(plan.decided.size()) +
          " variables in parts; " + moved +

@@ -567,10 +567,8 @@ Cluster named_devices(const GivenPlan& given, const Cluster& cluster) {
 // That replicas stand as they would in the whole cluster: in one server each where one holds them, else on all devices
 // of several.
 void check_whole_servers(const Cluster& part, const Cluster& whole, int width, const std::string& source) {
-  const auto has_one = [&](const machine::ServerGroup& servers) { return servers.devices >= width; };
   try {
-    if (std::any_of(whole.servers.begin(), whole.servers.end(), has_one))
-      return machine::require_one_server(part, width);
+    if (machine::one_server_holds(whole, width)) return machine::require_one_server(part, width);
     machine::require_whole_servers(part, whole);
   } catch (const Error& e) {
     throw Error(ErrorKind::kData, source + ": " + e.what(), e.hint());

@@ -14,7 +14,7 @@ try:
     import numpy as np
 
     from automap.execution import Execution, parse_shape
-    from automap.tracing import abstract, check_same, check_structure, described, named_leaves
+    from automap.tracing import abstract, check_same, check_structure, described, named_leaves, with_samples
 except ImportError as error:
     raise installed.jax_error(error) from None
 
@@ -177,8 +177,7 @@ class Run:
     def _check_batch(self, batch):
         expected, size, name = self._trees.batch, self.plan.batch_size, self._trees.names[-1]
         check_structure(batch, expected, name)
-        for (leaf_name, leaf), one in zip(named_leaves(batch, name), jax.tree.leaves(expected)):
-            wanted = jax.ShapeDtypeStruct((size, *one.shape[1:]) if one.shape else (), one.dtype)
+        for (leaf_name, leaf), wanted in zip(named_leaves(batch, name), jax.tree.leaves(with_samples(expected, size))):
             if described(abstract(leaf)) != described(wanted):
                 raise Error(f"{leaf_name} is {described(abstract(leaf))}, expected {described(wanted)}: {self.plan.micro_batches} "
                             f"micro-batches of {self.plan.micro_batch_size} samples")

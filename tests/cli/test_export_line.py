@@ -60,15 +60,19 @@ class Documentation(unittest.TestCase):
             self.assertIn(documented_line(section), readme)
 
 
+def export_for(cls, script, **environment):
+    """Runs a script with JAX in a folder of the class, which has what it writes."""
+    cls.folder = tempfile.TemporaryDirectory()
+    cls.addClassCleanup(cls.folder.cleanup)
+    subprocess.run([JAX, "-c", script], cwd=cls.folder.name, check=True, env={**os.environ, "JAX_PLATFORMS": "cpu", **environment})
+
+
 @unittest.skipUnless(JAX, NO_JAX)
 class ExportLine(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(cls.folder.cleanup)
+        export_for(cls, PRELUDE + documented_line("JAX"))
         cls.hlo = Path(cls.folder.name) / "step.hlo"
-        subprocess.run([JAX, "-c", PRELUDE + documented_line("JAX")], cwd=cls.folder.name, check=True,
-                       env={**os.environ, "JAX_PLATFORMS": "cpu"})
 
     def run_program(self, program, *arguments):
         if not BIN or not (Path(BIN) / program).exists():
@@ -157,10 +161,7 @@ class ShardMap(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(cls.folder.cleanup)
-        subprocess.run([JAX, "-c", SHARD_MAP], cwd=cls.folder.name, check=True,
-                       env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"})
+        export_for(cls, SHARD_MAP, XLA_FLAGS="--xla_force_host_platform_device_count=4")
 
     def profile(self, name, shardy, *arguments):
         if not BIN or not (Path(BIN) / "automap-profile").exists():
