@@ -302,29 +302,53 @@ def fill(jax, np, leaves, roles, seed, filling=FILLINGS[0]):
 
 
 def collectives_of(text):
-    """kind -> (instructions, bytes of their results) of a compiled module's text."""
+    """kind -> (instructions, bytes of their results in a step) of a compiled module's text.
+
+    An instruction in a loop moves its bytes in every turn; a loop whose turns XLA does not know counts one.
+    """
     found = {}
+
+    def count(computation, times):
+        for kind, result, line in computations.get(computation, ()):
+            for called in re.findall(r"\b(?:to_apply|calls|body|true_computation|false_computation)=%?([\w.\-]+)", line):
+                turns = re.search(r'known_trip_count":\s*{"n":"(\d+)"', line) if kind == "while" else None
+                count(called, times * int(turns.group(1)) if turns else times)
+            for called in re.findall(r"[\w.\-]+", "".join(re.findall(r"\bbranch_computations={([^}]*)}", line))):
+                count(called, times)
+            kind = re.sub("-start$", "", kind)
+            if kind in COLLECTIVES:
+                number, total = found.get(kind, (0, 0))
+                found[kind] = (number + 1, total + times * bytes_of(result))
+
+    computations, entry, current = {}, None, []
     for line in text.splitlines():
+        begins = re.match(r"(ENTRY )?%?([\w.\-]+) .*{$", line)
+        if begins and not line.startswith("HloModule"):
+            current = computations.setdefault(begins.group(2), [])
+            entry = begins.group(2) if begins.group(1) else entry
         match = re.match(r"\s*(?:ROOT )?%?[\w.\-]+ = (.*?) ([a-z\-]+)\(", line)
-        kind = match and re.sub("-start$", "", match.group(2))
-        if kind not in COLLECTIVES:
-            continue
-        size = 0
-        for element, dims in re.findall(r"\b(pred|bf16|[sufc]\d+)\[([\d,]*)\]", match.group(1)):
-            count = 1
-            for extent in filter(None, dims.split(",")):
-                count *= int(extent)
-            size += (count * BITS.get(element, 32) + 7) // 8
-        number, total = found.get(kind, (0, 0))
-        found[kind] = (number + 1, total + size)
+        if match:
+            current.append((match.group(2), match.group(1), line))
+    count(entry, 1)
     return found
+
+
+def bytes_of(shapes):
+    """Of all arrays in an HLO shape, "(f32[8,64], s32[])"."""
+    size = 0
+    for element, dims in re.findall(r"\b(pred|bf16|[sufc]\d+)\[([\d,]*)\]", shapes):
+        count = 1
+        for extent in filter(None, dims.split(",")):
+            count *= int(extent)
+        size += (count * BITS.get(element, 32) + 7) // 8
+    return size
 
 
 def expected_of_axis(plan):
     """all-reduces: node -> bytes of the partial sum, or None where the plan lists none; and kind -> (instructions, bytes)."""
     listed = plan.get("collectives") or []
-    sums = {source["node"]: source["bytes"] for collective in listed if collective["kind"] == "all-reduce"
-            for source in collective.get("sources") or []}
+    sums = {source["node"]: source["bytes"] * collective.get("times", 1) for collective in listed
+            if collective["kind"] == "all-reduce" for source in collective.get("sources") or []}
     expected = {}
     if sums:
         expected["all-reduce"] = (len(sums), sum(sums.values()))
@@ -333,7 +357,7 @@ def expected_of_axis(plan):
     # An all-to-all leaves its part of the tensor on every device.
     for kind, key, parts in (("all-gather", "all_gather", 1), ("all-to-all", "all_to_all", plan.get("shards") or 1),
                              ("collective-permute", "permute", 1)):
-        moved = [collective["bytes"] / parts for collective in listed if collective["kind"] == kind]
+        moved = [collective["bytes"] * collective.get("times", 1) / parts for collective in listed if collective["kind"] == kind]
         if moved:
             expected[kind] = (len(moved), sum(moved))
         elif plan.get(key + "s"):
@@ -343,7 +367,8 @@ def expected_of_axis(plan):
 
 
 def expected_of(plan, found=None):
-    """kind -> (instructions, bytes): all-reduces as XLA inserts them, one per partial sum, and what is in a loop once.
+    """kind -> (instructions, bytes): all-reduces as XLA inserts them, one per partial sum; what is in a loop is
+    one instruction that moves its bytes in every turn.
 
     Of a mesh those of both axes. Over which axes an instruction's result is a partial sum XLA may reduce at once: where
     `found`, what was compiled, has fewer all-reduces, what is summed over both axes counts once.
@@ -706,9 +731,9 @@ def human(report, plan_path):
     if len(rows) == 1:
         lines.append("  none")
     elif report["expected"]:
-        lines.append("  (the compiled step's before XLA combines them where it can; those in loops count once)")
+        lines.append("  (the compiled step's before XLA combines them where it can; bytes of a whole step, every turn of its loops)")
         if report["half_precision"] and report["platform"] == "cpu":
-            lines.append("  (on host devices XLA reduces bf16 and f16 in f32, which doubles their bytes)")
+            lines.append("  (on host devices XLA moves bf16 and f16 as f32, which doubles their bytes)")
     lines.append("")
     if report["unexpected"]:
         lines.append("XLA needed what the plan does not expect: " + ", ".join(report["unexpected"]))

@@ -130,17 +130,21 @@ def jit(step, *arguments, names=None, unknown="error", devices=None, **options):
 _OPENED = ("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint", "scan", "while", "cond",
            "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr")
 _WORDS = {"dot_general": ("dot_general", 2), "conv_general_dilated": ("conv_general_dilated", 2), "gather": ("gather", 1),
-          "reshape": ("spread", 1), "broadcast_in_dim": ("spread", 1)}
+          "reshape": ("spread", 1), "broadcast_in_dim": ("spread", 1), "slice": ("slice", 1), "split": ("slice", 1), "pad": ("pad", 1),
+          "concatenate": ("concatenate", None)}
 
 
-def _text(eqn):
-    """An equation as INSIDE writes it, or None: "dot_general (16, 32, 64) (64, 64) -> (16, 32, 64)"."""
+def _texts(eqn):
+    """An equation as INSIDE writes it: ["dot_general (16, 32, 64) (64, 64) -> (16, 32, 64)"]; one text per result of a split."""
     name = eqn.primitive.name
     word, operands = _WORDS.get(name) or (
         ("scatter", 1) if name.startswith("scatter") else ("reduce", 1) if name.startswith("reduce_") else ("", 0))
-    shapes = ["(" + ", ".join(map(str, getattr(v.aval, "shape", ()))) + ")"
-              for v in (*eqn.invars[:operands], *eqn.outvars[:1])]
-    return " ".join([word, *shapes[:-1], "->", shapes[-1]]) if word else None
+    made = eqn.outvars if name == "split" else eqn.outvars[:1]
+
+    def shape(variable):
+        return "(" + ", ".join(map(str, getattr(variable.aval, "shape", ()))) + ")"
+
+    return [" ".join([word, *map(shape, eqn.invars[:operands]), "->", shape(one)]) for one in made] if word else []
 
 
 def _opened(eqn, change):
@@ -187,25 +191,25 @@ def _with_constraints(jaxpr, said_of, on_mesh):
                 return new
 
             eqn = eqn.replace(params=_opened(eqn, part_of))
-        text = _text(eqn)
-        operands, result = (text and said_of(text)) or ((), None)
+        said = [said_of(text) or ((), None) for text in _texts(eqn)]
         reads, behind = list(eqn.invars), []
-        for at, said in before.items():
-            alike = all(one.params["sharding"] == said[0].params["sharding"] for one in said)
+        for at, says_before in before.items():
+            alike = all(one.params["sharding"] == says_before[0].params["sharding"] for one in says_before)
             if alike and not hasattr(reads[at], "val"):  # no literal
-                says, _, out = constraint(reads[at], said[0].params["sharding"].spec)
+                says, _, out = constraint(reads[at], says_before[0].params["sharding"].spec)
                 equations.append(says.replace(invars=[reads[at]]))
                 reads[at] = out
-        for at, spec in enumerate(operands):
-            if spec is not None:
+        for at, spec in enumerate(said[0][0] if said else ()):
+            if spec is not None and not hasattr(reads[at], "val"):
                 says, _, out = constraint(reads[at], spec)
                 equations.append(says.replace(invars=[reads[at]]))
                 reads[at] = out
         makes = list(eqn.outvars)
-        if result is not None:
-            says, made, _ = constraint(makes[0], result)
-            behind.append(says.replace(outvars=[makes[0]]))
-            makes[0] = made
+        for at, (_, result) in enumerate(said):
+            if result is not None:
+                says, made, _ = constraint(makes[at], result)
+                behind.append(says.replace(outvars=[makes[at]]))
+                makes[at] = made
         equations.append(eqn.replace(invars=reads, outvars=makes))
         equations += behind
     return jaxpr.replace(eqns=equations)

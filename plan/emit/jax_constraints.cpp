@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <limits>
 #include <map>
 #include <string_view>
 #include <tuple>
@@ -20,21 +21,29 @@ using sharding::NodeId;
 using sharding::TensorState;
 using sharding::TensorStateKind;
 
+constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
+
 // What a constraint is written for: JAX's word, and how many operands from the first tell it apart.
 struct EquationKind {
   Opcode opcode;
   const char* word;
   std::size_t operands;
+  // JAX makes more of them in HLO than its program has (for random bits, say), so that their order says nothing: how
+  // they read is said where all alike ones read so, and one of them what lies otherwise.
+  bool uncounted = false;
 };
-constexpr const char* kSpread = "spread";
 constexpr EquationKind kEquations[] = {{Opcode::kDot, "dot_general", 2},
                                        {Opcode::kConvolution, "conv_general_dilated", 2},
                                        {Opcode::kGather, "gather", 1},
                                        {Opcode::kScatter, "scatter", 1},
                                        {Opcode::kReduce, "reduce", 1},
-                                       // A scale, spread over what it scales: said where all alike ones read it so.
-                                       {Opcode::kReshape, kSpread, 1},
-                                       {Opcode::kBroadcast, kSpread, 1}};
+                                       // A scale, spread over what it scales.
+                                       {Opcode::kReshape, "spread", 1, true},
+                                       {Opcode::kBroadcast, "spread", 1, true},
+                                       // Of stored weights that are put together or taken apart.
+                                       {Opcode::kSlice, "slice", 1, true},
+                                       {Opcode::kPad, "pad", 1, true},
+                                       {Opcode::kConcatenate, "concatenate", kAll, true}};
 
 const EquationKind* equation_kind(Opcode opcode) {
   const auto* const found = std::find_if(std::begin(kEquations), std::end(kEquations),
@@ -90,53 +99,79 @@ class ConstraintWriter {
 
   std::vector<JaxConstraint> run() const {
     std::vector<std::pair<std::vector<std::int32_t>, JaxConstraint>> found;
-    std::map<std::string, Spread> spreads;
+    std::map<std::string, Alike> uncounted;
     for (NodeId node = 0; node < flow_.size(); ++node) {
       const EquationKind* const kind = equation_kind(flow_.node(node).opcode);
       const auto operands = flow_.operands(node);
       const graph::Shape& made = flow_.shape(node);
-      if (kind == nullptr || !made.is_array() || made.dims.empty() || operands.size() < kind->operands) continue;
+      const std::size_t operands_read = kind == nullptr ? 0 : kind->operands == kAll ? operands.size() : kind->operands;
+      if (kind == nullptr || !made.is_array() || made.dims.empty() || operands.size() < operands_read) continue;
       JaxConstraint one;
       one.equation = kind->word;
-      for (std::size_t i = 0; i < kind->operands; ++i) {
+      for (std::size_t i = 0; i < operands_read; ++i) {
         one.equation += " " + dims_text(flow_.shape(operands[i]));
         one.operands.push_back(is_tensor(operands[i]) ? std::optional<AxisDims>(read_dims(node, operands[i]))
                                                       : std::nullopt);
       }
       one.equation += " -> " + dims_text(made);
-      if (is_tensor(node) && kind->word != kSpread) one.result = made_dims(node);
-      if (kind->word == kSpread) {
-        if (flow_.shape(operands[0]).dims.empty() || !one.operands[0]) continue;
-        // What is made whole may be read whole.
-        for (std::size_t axis = 0; axis < layout_.num_axes(); ++axis) {
-          if (layout_.made_whole(operands[0], axis)) (*one.operands[0])[axis] = -1;
-        }
-        spreads.try_emplace(one.equation, Spread{one.operands[0]})
-            .first->second.add(*one.operands[0], is_read_gathered(node, operands[0]));
+      if (kind->uncounted) {
+        const std::string equation = one.equation;
+        Alike alike = alike_of(node, std::move(one));
+        const auto [at, added] = uncounted.try_emplace(equation, alike);
+        if (!added) at->second.add(alike);
         continue;
       }
+      if (is_tensor(node)) one.result = made_dims(node);
       found.emplace_back(place_of(node), std::move(one));
     }
     std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     std::vector<JaxConstraint> out;
     for (auto& [place, one] : found) out.push_back(std::move(one));
-    for (auto& [equation, spread] : spreads) {
-      if (spread.dims && spread.gathered) out.push_back({equation, {spread.dims}, std::nullopt});
+    for (auto& [equation, alike] : uncounted) {
+      if (alike.moved && alike.says_anything()) out.push_back(std::move(alike.reads));
     }
     return out;
   }
 
  private:
-  // How all spreads of one text read: no value where some differ.
-  struct Spread {
-    std::optional<AxisDims> dims;
-    bool gathered = false;  // by any of them
+  // How all equations of one text read: no value for an operand that some read differently.
+  struct Alike {
+    JaxConstraint reads;
+    bool moved = false;  // what lies otherwise than it is read or made, by any of them
 
-    void add(const AxisDims& read, bool is_gathered) {
-      if (dims != read) dims.reset();
-      gathered = gathered || is_gathered;
+    void add(const Alike& other) {
+      for (std::size_t i = 0; i < reads.operands.size(); ++i) {
+        if (reads.operands[i] != other.reads.operands[i]) reads.operands[i].reset();
+      }
+      if (reads.result != other.reads.result) reads.result.reset();
+      moved = moved || other.moved;
+    }
+    bool says_anything() const {
+      return reads.result || std::any_of(reads.operands.begin(), reads.operands.end(),
+                                         [](const auto& dims) { return dims.has_value(); });
     }
   };
+
+  Alike alike_of(NodeId node, JaxConstraint one) const {
+    Alike out{std::move(one)};
+    const auto operands = flow_.operands(node);
+    for (std::size_t i = 0; i < out.reads.operands.size(); ++i) {
+      std::optional<AxisDims>& dims = out.reads.operands[i];
+      if (flow_.shape(operands[i]).dims.empty()) dims.reset();
+      if (!dims) continue;
+      // What is made whole may be read whole.
+      for (std::size_t axis = 0; axis < layout_.num_axes(); ++axis) {
+        if (layout_.made_whole(operands[i], axis)) (*dims)[axis] = -1;
+      }
+      out.moved = out.moved || is_read_otherwise(node, operands[i]);
+    }
+    for (std::size_t axis = 0; axis < layout_.num_axes(); ++axis) {
+      if (!is_tensor(node) || !layout_.made_whole(node, axis)) continue;
+      out.reads.result = made_dims(node);
+      out.moved = true;
+    }
+    return out;
+  }
 
   // That every axis has a state for.
   bool is_tensor(NodeId node) const {
@@ -146,10 +181,10 @@ class ConstraintWriter {
     return true;
   }
 
-  bool is_read_gathered(NodeId reader, NodeId tensor) const {
+  bool is_read_otherwise(NodeId reader, NodeId tensor) const {
     for (std::size_t axis = 0; axis < layout_.num_axes(); ++axis) {
       const auto read = reads_.find({axis, reader, tensor});
-      if (read != reads_.end() && read->second.gathered) return true;
+      if (read != reads_.end() && (read->second.gathered || read->second.exchanged())) return true;
     }
     return false;
   }

@@ -2,9 +2,10 @@
 //
 // Shardings of arguments and results alone do not say where a stored variable is gathered: XLA may split activations
 // along the features instead of the batch, and exchange them. What decides are products, convolutions, look-ups,
-// scatters and reductions: with their operands and results as planned, everything between follows. An equation of a
-// jaxpr is found by what is the same in HLO: its operation, the shapes that it reads and makes, and which of those
-// alike it is in the order of the program (calls and loops opened where they stand).
+// scatters and reductions, and slices, pads and concatenations of stored variables: with their operands and results as
+// planned, everything between follows. An equation of a jaxpr is found by what is the same in HLO: its operation, the
+// shapes that it reads and makes, and which of those alike it is in the order of the program (calls and loops opened
+// where they stand).
 #pragma once
 
 #include <optional>
