@@ -43,11 +43,11 @@ RunsIn run_in(const Software* software, bool named, bool profile, const std::str
 
 // "megatron", or "a compiled step", whose times all others have.
 std::string whose_times(const RunsIn& runs_in);
-// "software megatron: 100 us of host time for a kernel, gradients summed behind the last backward pass (...)", of what
+// "software megatron: 80 us of host time for a kernel, gradients summed behind the last backward pass (...)", of what
 // counts. `device`: that of the times, where it is one of its own.
 std::string software_text(const Software& software, const std::optional<machine::DeviceModel>& device,
                           const OptionTable& table);
-// "100 us of host time a kernel, as megatron takes (...)": for the head of a report; empty: the times are those of a
+// "80 us of host time a kernel, as megatron takes (...)": for the head of a report; empty: the times are those of a
 // compiled step. `timed`: RunsIn's.
 std::string assumed_text(const Software& software, bool timed, const std::optional<machine::DeviceModel>& device);
 

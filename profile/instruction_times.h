@@ -17,6 +17,8 @@ struct InstructionTimes {
   // body) sum to one execution of it, averaged over its callers; those of a function that is applied element by element
   // (the reducer of a reduce, the comparison of a sort) are 0.
   std::vector<double> ms;
+  // What the host needs to launch the kernels of each, in the same manner (host_time.h).
+  std::vector<double> host_ms;
 
   struct While {
     graph::InstructionId instruction = graph::kNone;

@@ -49,8 +49,8 @@ class KernelModel {
   // FP32 operations on the vector units; those of f64 shapes are slower.
   double vector_ms(double operations, const graph::Shape& shape) const;
   double launch_ms() const { return device_.launch_us * 1e-3; }
-  // Of a kernel that works for `work_ms`: with its launch, and not less than the host needs to the next one.
-  double kernel_ms(double work_ms) const { return std::max(work_ms + launch_ms(), device_.host_us * 1e-3); }
+  // Of a kernel that works for `work_ms`: with its launch.
+  double kernel_ms(double work_ms) const { return work_ms + launch_ms(); }
 
   Work reduce_work(graph::InstructionId id) const;
   // Of an instruction that is a kernel of its own and calls nothing that takes time. `first_is_constant`: its first

@@ -15,6 +15,7 @@
 #include "common/graph/variable_updates.h"
 #include "profile/batch_dims.h"
 #include "profile/cut_bytes.h"
+#include "profile/host_time.h"
 #include "profile/layer_loops.h"
 #include "profile/main_work.h"
 #include "profile/stacked_weights.h"
@@ -195,15 +196,35 @@ class Profiler {
     if (step_.training) {
       out_.profile.weight_share = shares(charges_->weight_gradients(times_.ms), charges_->backward(times_.ms));
     }
-    const StepTimes::Sum sum = charges_->sum(times_.ms);
-    out_.forward_ms = sum.forward;
-    out_.backward_ms = sum.backward;
+    const StepTimes::Sum sum = charges_->sum(times_.ms), waits = add_host_waits();
+    out_.forward_ms = sum.forward + waits.forward;
+    out_.backward_ms = sum.backward + waits.backward;
     out_.optimizer_ms = sum.optimizer;
     out_.other_ms = sum.other;
-    out_.profile.c_ms = charges_->compute(times_.ms);
     const double both = out_.forward_ms + out_.backward_ms;
     out_.profile.forward_fraction = out_.backward_ms > 0 && both > 0 ? out_.forward_ms / both : 1.0;
     if (out_.profile.forward_fraction <= 0) out_.profile.forward_fraction = 1.0 / 3.0;
+  }
+
+  // Sets what both passes take; -> for how much of it they wait for the host.
+  StepTimes::Sum add_host_waits() {
+    std::vector<double>& compute = out_.profile.c_ms;
+    compute = charges_->compute(times_.ms);
+    StepTimes::Sum waits;
+    if (times_.host_ms.empty()) return waits;
+    const auto add = [&](const std::vector<double>& device, const std::vector<double>& host) {
+      std::vector<double> both = device;
+      wait_for_host(&both, host);
+      double waited = 0;
+      for (std::size_t i = 0; i < size_; ++i) {
+        compute[i] += both[i] - device[i];
+        waited += both[i] - device[i];
+      }
+      return waited;
+    };
+    waits.forward = add(charges_->forward(times_.ms), charges_->forward(times_.host_ms));
+    waits.backward = add(charges_->backward(times_.ms), charges_->backward(times_.host_ms));
+    return waits;
   }
 
   static std::vector<double> shares(const std::vector<double>& part, const std::vector<double>& all) {

@@ -6,6 +6,7 @@
 
 #include "common/base/check.h"
 #include "common/graph/resized_graph.h"
+#include "profile/host_time.h"
 #include "profile/loop_weight_gradients.h"
 
 namespace automap::profile {
@@ -156,30 +157,41 @@ TimesAt times_at(const StepTimes& step, const TimeEstimator& estimator, const gr
   out.own.resize(devices.size());
   out.by_width.assign(widths.size(), std::vector<pipeline::DeviceTimes>(devices.size()));
   std::vector<machine::DeviceModel> without_launch = devices;
-  for (machine::DeviceModel& device : without_launch) device.launch_us = device.host_us = 0;
+  for (machine::DeviceModel& device : without_launch) device.launch_us = 0;
+  // Of the module's own samples: how many kernels there are hardly depends on them.
+  std::vector<std::vector<double>> forward_host, backward_host;
+  for (std::size_t d = 0; d < devices.size(); ++d) {
+    const std::vector<double> host = d == 0 ? times.host_ms : estimator.estimate_host_ms(devices[d]);
+    forward_host.push_back(step.forward(host));
+    backward_host.push_back(step.backward(host));
+  }
   // Of each device of a replica: what splitting divides is divided.
   const auto parted = [](const WidthParts& parts, std::vector<double> ms, const std::vector<double>& divisible) {
     for (std::size_t i = 0; i < ms.size(); ++i) ms[i] -= std::min(ms[i], divisible[i]) * (1 - parts.op_share[i]);
     return ms;
   };
   const auto add_row = [&](std::vector<std::vector<double>>* table, std::vector<double> row,
-                           const std::vector<Charge>& charges, Charge::When when, double growth) {
+                           const std::vector<double>& host, const std::vector<Charge>& charges, Charge::When when,
+                           double growth) {
     for (const Charge& charge : charges) {
       if (charge.when == when) row[static_cast<std::size_t>(charge.position)] += charge.ms_at(growth);
     }
+    wait_for_host(&row, host);
     table->push_back(std::move(row));
   };
   const auto add = [&](std::size_t d, const std::vector<double>& ms, const TimeEstimator& at, std::int64_t b) {
-    out.own[d].forward_ms.push_back(step.forward(ms));
-    out.own[d].backward_ms.push_back(step.backward(ms));
+    add_row(&out.own[d].forward_ms, step.forward(ms), forward_host[d], {}, Charge::When::kForward, 1);
+    add_row(&out.own[d].backward_ms, step.backward(ms), backward_host[d], {}, Charge::When::kBackward, 1);
     if (widths.empty()) return;
     const std::vector<double> divisible = at.estimate_ms(without_launch[d]);
     const double growth = static_cast<double>(b) / static_cast<double>(batch.batch);
     for (std::size_t w = 0; w < widths.size(); ++w) {
       const std::vector<double> left = parted(*widths[w].parts, ms, divisible);
       const auto& charges = widths[w].by_device[d];
-      add_row(&out.by_width[w][d].forward_ms, step.forward(left), charges, Charge::When::kForward, growth);
-      add_row(&out.by_width[w][d].backward_ms, step.backward(left), charges, Charge::When::kBackward, growth);
+      add_row(&out.by_width[w][d].forward_ms, step.forward(left), forward_host[d], charges, Charge::When::kForward,
+              growth);
+      add_row(&out.by_width[w][d].backward_ms, step.backward(left), backward_host[d], charges, Charge::When::kBackward,
+              growth);
     }
   };
   graph::ResizedGraph resized(graph, batch.marks, batch.batch);

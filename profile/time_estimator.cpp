@@ -7,6 +7,7 @@
 
 #include "common/graph/attention_calls.h"
 #include "common/graph/hlo_attributes.h"
+#include "common/graph/variables.h"
 #include "profile/fused_kernel_model.h"
 
 namespace automap::profile {
@@ -299,11 +300,12 @@ void TimeEstimator::find_moves(const Region& region, Sizes& sizes) {
 // One estimate: the extents as measured, on one device.
 class DeviceEstimate {
  public:
-  DeviceEstimate(const TimeEstimator& sizes, const machine::DeviceModel& device)
+  DeviceEstimate(const TimeEstimator& sizes, const machine::DeviceModel& device, bool every_kernel = true)
       : graph_(sizes.graph_),
         structure_(sizes.structure_),
         from_(sizes),
         device_(device),
+        every_kernel_(every_kernel),
         kernels_(graph_, sizes.cost_, device) {}
 
   InstructionTimes run() {
@@ -383,17 +385,18 @@ class DeviceEstimate {
       work.memory_ms = kernels_.memory_ms(sizes.moved_bytes[i] * device_.elementwise_passes);
       sum_[cluster].compute_ms += work.compute_ms;
       sum_[cluster].memory_ms += work.memory_ms;
-      if (sizes.stored[i] != 0) writers_[cluster] += 1;
+      if (sizes.stored[i] != 0 && counts(id)) writers_[cluster] += 1;
     }
     for (std::size_t i = 0; i < n; ++i) {
       if (!from_.is_fused(region, sizes, i)) continue;
       const auto cluster = static_cast<std::size_t>(sizes.cluster[i]);
       const double work_ms = sum_[cluster].overlapped();
       double ms = sum_[cluster].sum() > 0 ? own_[i].sum() * (work_ms / sum_[cluster].sum()) : 0;
-      if (sizes.stored[i] != 0 && writers_[cluster] > 0) {
-        ms += (kernels_.kernel_ms(work_ms) - work_ms) / writers_[cluster];
+      const InstructionId id = region.first + static_cast<InstructionId>(i);
+      if (sizes.stored[i] != 0 && counts(id)) {
+        ms += (kernel_ms(id, work_ms) - work_ms) / writers_[cluster];
       }
-      times_.ms[at(region.first + static_cast<InstructionId>(i))] = ms;
+      times_.ms[at(id)] = ms;
     }
   }
 
@@ -414,9 +417,9 @@ class DeviceEstimate {
     const auto total = [&](std::size_t i) { return total_ms_[static_cast<std::size_t>(called[i])]; };
     switch (opcode(id)) {
       case Opcode::kFusion:
-        return kernels_.kernel_ms(
-            Work{total(0), kernels_.memory_ms(from_.cost_.instructions[at(id)].bytes)}.overlapped());
+        return kernel_ms(id, Work{total(0), kernels_.memory_ms(from_.cost_.instructions[at(id)].bytes)}.overlapped());
       case Opcode::kWhile: {
+        if (!every_kernel_ && !has_floats(graph_.shape_of(id))) return 0;
         const auto loop =
             std::lower_bound(structure_.whiles.begin(), structure_.whiles.end(), id,
                              [](const InstructionTimes::While& w, InstructionId i) { return w.instruction < i; });
@@ -442,7 +445,33 @@ class DeviceEstimate {
     }
     if (has_own_total(id)) return called_ms(id);
     if (is_collective(opcode(id))) return kernels_.collective_ms(id);
-    return kernels_.kernel_ms(kernels_.kernel_work(id, first_is_constant(id, region)).overlapped());
+    return kernel_ms(id, kernels_.kernel_work(id, first_is_constant(id, region)).overlapped());
+  }
+
+  double kernel_ms(InstructionId id, double work_ms) const {
+    return counts(id) ? kernels_.kernel_ms(work_ms) : work_ms;
+  }
+  bool counts(InstructionId id) const { return every_kernel_ || is_launched(id); }
+
+  // Whether software that launches one operation after the other has a kernel for it. Keys, random bits, masks and
+  // indices are made by the kernels that use them; weights are cast all at once, and transposed where they are read.
+  bool is_launched(InstructionId id) const {
+    if (opcode(id) == Opcode::kDot || opcode(id) == Opcode::kConvolution) return true;
+    if (!has_floats(graph_.shape_of(id))) return false;
+    bool moves = false;
+    for (; moves_alone(opcode(id)) && graph_.operands(id).size() == 1; id = graph_.operands(id)[0]) moves = true;
+    return !moves || opcode(id) != Opcode::kParameter;
+  }
+
+  static bool moves_alone(Opcode opcode) {
+    return opcode == Opcode::kConvert || opcode == Opcode::kTranspose || opcode == Opcode::kCopy ||
+           opcode == Opcode::kReshape || opcode == Opcode::kBitcast || opcode == Opcode::kGetTupleElement;
+  }
+
+  bool has_floats(const graph::Shape& shape) const {
+    return shape.is_array() ? graph::is_float(shape)
+                            : std::any_of(shape.elements.begin(), shape.elements.end(),
+                                          [&](graph::ShapeId element) { return has_floats(graph_.shape(element)); });
   }
 
   // Bodies of fusions and of calls that fuse with their neighbours: their instructions share what the calls of them
@@ -510,6 +539,7 @@ class DeviceEstimate {
   const ModuleStructure& structure_;
   const TimeEstimator& from_;
   const machine::DeviceModel& device_;
+  const bool every_kernel_;
   KernelModel kernels_;
   InstructionTimes times_;
   std::vector<double> total_ms_;
@@ -518,11 +548,24 @@ class DeviceEstimate {
 };
 
 InstructionTimes TimeEstimator::estimate(const machine::DeviceModel& device) const {
-  return DeviceEstimate(*this, device).run();
+  InstructionTimes out = DeviceEstimate(*this, device).run();
+  out.host_ms = estimate_host_ms(device);
+  return out;
 }
 
 std::vector<double> TimeEstimator::estimate_ms(const machine::DeviceModel& device) const {
   return DeviceEstimate(*this, device).run_ms();
+}
+
+// By what the times grow when launches take as long as the host needs for them.
+std::vector<double> TimeEstimator::estimate_host_ms(const machine::DeviceModel& device) const {
+  machine::DeviceModel launching = device, resting = device;
+  launching.launch_us = device.host_us;
+  resting.launch_us = 0;
+  std::vector<double> ms = DeviceEstimate(*this, launching, false).run_ms();
+  const std::vector<double> work = DeviceEstimate(*this, resting, false).run_ms();
+  for (std::size_t i = 0; i < ms.size(); ++i) ms[i] = std::max(0.0, ms[i] - work[i]);
+  return ms;
 }
 
 InstructionTimes estimate_times(const Graph& graph, const machine::DeviceModel& device) {

@@ -31,8 +31,9 @@ class TimeEstimator {
 
   // Throws Error(kData) when an attribute that the estimate needs is malformed.
   InstructionTimes estimate(const machine::DeviceModel& device) const;
-  // The times alone: InstructionTimes::ms.
+  // The times alone: InstructionTimes::ms, InstructionTimes::host_ms.
   std::vector<double> estimate_ms(const machine::DeviceModel& device) const;
+  std::vector<double> estimate_host_ms(const machine::DeviceModel& device) const;
 
  private:
   friend class DeviceEstimate;

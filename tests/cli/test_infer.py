@@ -98,15 +98,15 @@ class Infer(ProgramTest):
         self.assertGreater(megatron["simulated_step_ms"], 3 * plain["simulated_step_ms"])  # most of it is launches
         self.assertEqual(megatron["gradient_sync"], "after")
         self.assertEqual(megatron["provenance"]["option_software"], "megatron")
-        self.assertEqual(megatron["provenance"]["reference_device"], "a100-80gb:host_us=100")
-        self.assertIn("software megatron: 100 us of host time for a kernel, gradients summed behind", megatron["estimates"][0])
+        self.assertEqual(megatron["provenance"]["reference_device"], "a100-80gb:host_us=80")
+        self.assertIn("software megatron: 80 us of host time for a kernel, gradients summed behind", megatron["estimates"][0])
         # The same by its parts, and what is named stays.
-        parts = plan("--device", "a100-80gb:host_us=100", "--gradient-sync", "after")
+        parts = plan("--device", "a100-80gb:host_us=80", "--gradient-sync", "after")
         self.assertEqual(parts["simulated_step_ms"], megatron["simulated_step_ms"])
         beside = plan("--software", "megatron", "--gradient-sync", "overlap")
         self.assertEqual(beside["gradient_sync"], "overlap")
         eager = plan("--software", "torch-eager")
-        self.assertEqual(eager["provenance"]["reference_device"], "a100-80gb:host_us=100,elementwise_passes=2")
+        self.assertEqual(eager["provenance"]["reference_device"], "a100-80gb:host_us=80,elementwise_passes=2")
         self.assertIn("2 times the traffic of fused elementwise kernels", eager["estimates"][0])
         self.assertGreaterEqual(eager["simulated_step_ms"], beside["simulated_step_ms"])
         wrong = run("automap-infer", *asked, "--software", "megatrn")
@@ -128,22 +128,22 @@ class Infer(ProgramTest):
             "devices": {"mine": {"memory_gib": 80, "peak_tflops": {"f32": 10}, "memory_gbytes_per_s": 1000}}}))
         wrong = run("automap-infer", model, "--cluster", unknown, "--software", "megatron")
         self.assertEqual(wrong.returncode, 2)
-        self.assertIn("--device DEVICE:host_us=100", wrong.stderr)
+        self.assertIn("--device DEVICE:host_us=80", wrong.stderr)
         # A framework implies its software, which then says nothing of when gradients are summed: the plan says that.
         implied = plan("--for", "megatron")
         self.assertEqual(implied["simulated_step_ms"], beside["simulated_step_ms"])
-        self.assertEqual((implied["gradient_sync"], implied["provenance"]["reference_device"]), ("overlap", "a100-80gb:host_us=100"))
+        self.assertEqual((implied["gradient_sync"], implied["provenance"]["reference_device"]), ("overlap", "a100-80gb:host_us=80"))
         self.assertEqual(plan("--for", "torch")["simulated_step_ms"], eager["simulated_step_ms"])
         for framework in ("jax", "maxtext", "torch", "torchtitan", "megatron", "deepspeed"):
             self.assertIn("software ", plan("--for", framework)["estimates"][0][:9])
         for compiled in (("--for", "jax"), ("--for", "megatron", "--software", "any")):
             self.assertEqual(plan(*compiled)["simulated_step_ms"], plain["simulated_step_ms"])
         said = " ".join(run("automap-infer", *asked, "--for", "megatron").stdout.split())
-        self.assertIn("Assumes 100 us of host time a kernel, as megatron takes (--software jax: 3 us)", said)
+        self.assertIn("Assumes 80 us of host time a kernel, as megatron takes (--software jax: 3 us)", said)
         # Where its times cannot be had the plan is one without them, and says so.
         left = run("automap-infer", model, "--cluster", unknown, "--for", "megatron", "--json")
         self.assertEqual(left.returncode, 0, left.stderr)
-        self.assertIn("times are those of a compiled step, not of megatron with 100 us of host time a kernel, since cluster 'unknown' has devices "
+        self.assertIn("times are those of a compiled step, not of megatron with 80 us of host time a kernel, since cluster 'unknown' has devices "
                       "that no table knows", left.stderr)
         self.assertNotIn("option_software", json.loads(left.stdout)["provenance"])
         profile = self.put("tiny.h5", "")
