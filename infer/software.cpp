@@ -14,12 +14,13 @@
 namespace automap::infer {
 namespace {
 
+using machine::kCompiledHostUs;
+
 // A compiled step launches a kernel every 3 us. Python, its dispatcher and autograd take some 10 us for an operation,
 // and what is counted here as one kernel are about eight of them, forward and backward: the steps of small GPT models
 // that were published take the same time at every width of tensor parallelism, and as long as with 80 us. Between
 // operations tensors are written and read again, twice in all by published steps of BERT and MPT; Megatron has kernels
 // of its own for bias and activation, for dropout and residual, and for softmax. Gradients: what each does by default.
-constexpr double kCompiledHostUs = 3;
 constexpr Software kSoftware[] = {
     {"jax", kCompiledHostUs, 1, "overlap", "XLA's scheduler"},
     {"torch-compile", kCompiledHostUs, 1, "overlap", "the buckets of DistributedDataParallel"},

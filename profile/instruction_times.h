@@ -17,8 +17,12 @@ struct InstructionTimes {
   // body) sum to one execution of it, averaged over its callers; those of a function that is applied element by element
   // (the reducer of a reduce, the comparison of a sort) are 0.
   std::vector<double> ms;
-  // What the host needs to launch the kernels of each, in the same manner (host_time.h).
-  std::vector<double> host_ms;
+  // What the host needs to launch each, in the same manner, counted in two ways (host_time.h); empty where no pass can
+  // wait for it, since every kernel does (kCompiledHostUs).
+  struct Host {
+    std::vector<double> by_kernels, by_products;
+  };
+  Host host_ms;
 
   struct While {
     graph::InstructionId instruction = graph::kNone;

@@ -49,8 +49,11 @@ class KernelModel {
   // FP32 operations on the vector units; those of f64 shapes are slower.
   double vector_ms(double operations, const graph::Shape& shape) const;
   double launch_ms() const { return device_.launch_us * 1e-3; }
-  // Of a kernel that works for `work_ms`: with its launch.
-  double kernel_ms(double work_ms) const { return work_ms + launch_ms(); }
+  // Of a kernel that works for `work_ms`: with its launch, and not less than a compiled step's host needs to the next
+  // one. For slower hosts passes wait in all (host_time.h).
+  double kernel_ms(double work_ms) const {
+    return std::max(work_ms + launch_ms(), std::min(device_.host_us, machine::kCompiledHostUs) * 1e-3);
+  }
 
   Work reduce_work(graph::InstructionId id) const;
   // Of an instruction that is a kernel of its own and calls nothing that takes time. `first_is_constant`: its first

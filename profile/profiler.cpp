@@ -211,10 +211,11 @@ class Profiler {
     std::vector<double>& compute = out_.profile.c_ms;
     compute = charges_->compute(times_.ms);
     StepTimes::Sum waits;
-    if (times_.host_ms.empty()) return waits;
-    const auto add = [&](const std::vector<double>& device, const std::vector<double>& host) {
+    const InstructionTimes::Host& host = times_.host_ms;
+    if (host.by_kernels.empty()) return waits;
+    const auto add = [&](const std::vector<double>& device, const std::vector<double>& launches) {
       std::vector<double> both = device;
-      wait_for_host(&both, host);
+      wait_for_host(&both, launches);
       double waited = 0;
       for (std::size_t i = 0; i < size_; ++i) {
         compute[i] += both[i] - device[i];
@@ -222,8 +223,10 @@ class Profiler {
       }
       return waited;
     };
-    waits.forward = add(charges_->forward(times_.ms), charges_->forward(times_.host_ms));
-    waits.backward = add(charges_->backward(times_.ms), charges_->backward(times_.host_ms));
+    waits.forward = add(charges_->forward(times_.ms),
+                        host_of_pass(charges_->forward(host.by_kernels), charges_->forward(host.by_products)));
+    waits.backward = add(charges_->backward(times_.ms),
+                         host_of_pass(charges_->backward(host.by_kernels), charges_->backward(host.by_products)));
     return waits;
   }
 

@@ -157,13 +157,16 @@ TimesAt times_at(const StepTimes& step, const TimeEstimator& estimator, const gr
   out.own.resize(devices.size());
   out.by_width.assign(widths.size(), std::vector<pipeline::DeviceTimes>(devices.size()));
   std::vector<machine::DeviceModel> without_launch = devices;
-  for (machine::DeviceModel& device : without_launch) device.launch_us = 0;
+  for (machine::DeviceModel& device : without_launch) device.launch_us = device.host_us = 0;
   // Of the module's own samples: how many kernels there are hardly depends on them.
   std::vector<std::vector<double>> forward_host, backward_host;
   for (std::size_t d = 0; d < devices.size(); ++d) {
-    const std::vector<double> host = d == 0 ? times.host_ms : estimator.estimate_host_ms(devices[d]);
-    forward_host.push_back(step.forward(host));
-    backward_host.push_back(step.backward(host));
+    const InstructionTimes::Host host = d == 0 ? times.host_ms : estimator.estimate_host_ms(devices[d]);
+    const bool waits = !host.by_kernels.empty();
+    forward_host.push_back(waits ? host_of_pass(step.forward(host.by_kernels), step.forward(host.by_products))
+                                 : std::vector<double>());
+    backward_host.push_back(waits ? host_of_pass(step.backward(host.by_kernels), step.backward(host.by_products))
+                                  : std::vector<double>());
   }
   // Of each device of a replica: what splitting divides is divided.
   const auto parted = [](const WidthParts& parts, std::vector<double> ms, const std::vector<double>& divisible) {

@@ -9,6 +9,7 @@
 #include "common/graph/hlo_attributes.h"
 #include "common/graph/variables.h"
 #include "profile/fused_kernel_model.h"
+#include "profile/host_time.h"
 
 namespace automap::profile {
 namespace {
@@ -297,15 +298,18 @@ void TimeEstimator::find_moves(const Region& region, Sizes& sizes) {
   }
 }
 
+// Which kernels have a launch: all, those of software that launches one operation after the other, products alone.
+enum class Launches : std::uint8_t { kEvery, kEager, kProducts };
+
 // One estimate: the extents as measured, on one device.
 class DeviceEstimate {
  public:
-  DeviceEstimate(const TimeEstimator& sizes, const machine::DeviceModel& device, bool every_kernel = true)
+  DeviceEstimate(const TimeEstimator& sizes, const machine::DeviceModel& device, Launches launches = Launches::kEvery)
       : graph_(sizes.graph_),
         structure_(sizes.structure_),
         from_(sizes),
         device_(device),
-        every_kernel_(every_kernel),
+        launches_(launches),
         kernels_(graph_, sizes.cost_, device) {}
 
   InstructionTimes run() {
@@ -419,7 +423,7 @@ class DeviceEstimate {
       case Opcode::kFusion:
         return kernel_ms(id, Work{total(0), kernels_.memory_ms(from_.cost_.instructions[at(id)].bytes)}.overlapped());
       case Opcode::kWhile: {
-        if (!every_kernel_ && !has_floats(graph_.shape_of(id))) return 0;
+        if (launches_ != Launches::kEvery && !has_floats(graph_.shape_of(id))) return 0;
         const auto loop =
             std::lower_bound(structure_.whiles.begin(), structure_.whiles.end(), id,
                              [](const InstructionTimes::While& w, InstructionId i) { return w.instruction < i; });
@@ -451,12 +455,20 @@ class DeviceEstimate {
   double kernel_ms(InstructionId id, double work_ms) const {
     return counts(id) ? kernels_.kernel_ms(work_ms) : work_ms;
   }
-  bool counts(InstructionId id) const { return every_kernel_ || is_launched(id); }
+  bool counts(InstructionId id) const {
+    switch (launches_) {
+      case Launches::kEvery: return true;
+      case Launches::kEager: return is_launched(id);
+      case Launches::kProducts: return is_product(id);
+    }
+    return true;
+  }
+  bool is_product(InstructionId id) const { return opcode(id) == Opcode::kDot || opcode(id) == Opcode::kConvolution; }
 
   // Whether software that launches one operation after the other has a kernel for it. Keys, random bits, masks and
   // indices are made by the kernels that use them; weights are cast all at once, and transposed where they are read.
   bool is_launched(InstructionId id) const {
-    if (opcode(id) == Opcode::kDot || opcode(id) == Opcode::kConvolution) return true;
+    if (is_product(id)) return true;
     if (!has_floats(graph_.shape_of(id))) return false;
     bool moves = false;
     for (; moves_alone(opcode(id)) && graph_.operands(id).size() == 1; id = graph_.operands(id)[0]) moves = true;
@@ -539,7 +551,7 @@ class DeviceEstimate {
   const ModuleStructure& structure_;
   const TimeEstimator& from_;
   const machine::DeviceModel& device_;
-  const bool every_kernel_;
+  const Launches launches_;
   KernelModel kernels_;
   InstructionTimes times_;
   std::vector<double> total_ms_;
@@ -558,14 +570,18 @@ std::vector<double> TimeEstimator::estimate_ms(const machine::DeviceModel& devic
 }
 
 // By what the times grow when launches take as long as the host needs for them.
-std::vector<double> TimeEstimator::estimate_host_ms(const machine::DeviceModel& device) const {
+InstructionTimes::Host TimeEstimator::estimate_host_ms(const machine::DeviceModel& device) const {
+  if (device.host_us <= machine::kCompiledHostUs) return {};
   machine::DeviceModel launching = device, resting = device;
   launching.launch_us = device.host_us;
-  resting.launch_us = 0;
-  std::vector<double> ms = DeviceEstimate(*this, launching, false).run_ms();
-  const std::vector<double> work = DeviceEstimate(*this, resting, false).run_ms();
-  for (std::size_t i = 0; i < ms.size(); ++i) ms[i] = std::max(0.0, ms[i] - work[i]);
-  return ms;
+  resting.launch_us = launching.host_us = resting.host_us = 0;
+  const std::vector<double> work = DeviceEstimate(*this, resting).run_ms();
+  const auto host = [&](Launches launches, double times) {
+    std::vector<double> ms = DeviceEstimate(*this, launching, launches).run_ms();
+    for (std::size_t i = 0; i < ms.size(); ++i) ms[i] = std::max(0.0, ms[i] - work[i]) * times;
+    return ms;
+  };
+  return {host(Launches::kEager, 1), host(Launches::kProducts, kKernelsOfAProduct)};
 }
 
 InstructionTimes estimate_times(const Graph& graph, const machine::DeviceModel& device) {

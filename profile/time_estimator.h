@@ -33,7 +33,7 @@ class TimeEstimator {
   InstructionTimes estimate(const machine::DeviceModel& device) const;
   // The times alone: InstructionTimes::ms, InstructionTimes::host_ms.
   std::vector<double> estimate_ms(const machine::DeviceModel& device) const;
-  std::vector<double> estimate_host_ms(const machine::DeviceModel& device) const;
+  InstructionTimes::Host estimate_host_ms(const machine::DeviceModel& device) const;
 
  private:
   friend class DeviceEstimate;

@@ -20,6 +20,9 @@ struct MatmulEfficiency {
   double half_length = 128;
 };
 
+// Between two launches of a compiled step, of which no kernel takes less (DeviceModel::host_us).
+constexpr double kCompiledHostUs = 3;
+
 struct DeviceModel {
   std::string name;
   // Peak dense throughput in TFLOP/s (1e12) by type: "f32" (vector units, required), "tf32", "f16", "bf16", "f8", "i8"

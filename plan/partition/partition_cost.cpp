@@ -254,7 +254,7 @@ PartitionCost::PartitionCost(const sharding::ShardingModel& model, const machine
   }
   const profile::InstructionTimes times = profile::estimate_times(model.graph(), device);
   machine::DeviceModel without_launch = device;
-  without_launch.launch_us = 0;
+  without_launch.launch_us = without_launch.host_us = 0;
   const profile::InstructionTimes divisible = profile::estimate_times(model.graph(), without_launch);
   runs_.assign(at(model.flow().size()), 1);
   for (NodeId id = 0; id < model.flow().size(); ++id) runs_[at(id)] = model.times(id);

@@ -348,7 +348,7 @@ class OperatorFinder {
   void charge_times() {
     const profile::InstructionTimes times = profile::estimate_times(graph_, device_);
     machine::DeviceModel no_launch = device_;
-    no_launch.launch_us = 0;
+    no_launch.launch_us = no_launch.host_us = 0;
     const profile::InstructionTimes divisible = profile::estimate_times(graph_, no_launch);
     out_.warnings.insert(out_.warnings.end(), times.notices.begin(), times.notices.end());
 

@@ -108,7 +108,8 @@ class Infer(ProgramTest):
         eager = plan("--software", "torch-eager")
         self.assertEqual(eager["provenance"]["reference_device"], "a100-80gb:host_us=80,elementwise_passes=2")
         self.assertIn("2 times the traffic of fused elementwise kernels", eager["estimates"][0])
-        self.assertGreaterEqual(eager["simulated_step_ms"], beside["simulated_step_ms"])
+        # Where passes wait for the host, twice the traffic takes no longer.
+        self.assertGreaterEqual(eager["simulated_step_ms"], beside["simulated_step_ms"] * (1 - 1e-6))
         wrong = run("automap-infer", *asked, "--software", "megatrn")
         self.assertEqual(wrong.returncode, 2)
         self.assertIn("torch-compile", wrong.stderr)

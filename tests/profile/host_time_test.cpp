@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <string>
 #include <vector>
 
@@ -35,6 +34,11 @@ TEST(HostTime, APassTakesTheLongerOfBothInAll) {
   EXPECT_THAT(none, ElementsAre(0, 0));
 }
 
+TEST(HostTime, TheLargerOfTwoCounts) {
+  EXPECT_THAT(host_of_pass({1, 2}, {2, 0.5}), ElementsAre(1, 2));
+  EXPECT_THAT(host_of_pass({1, 2}, {3, 0.5}), ElementsAre(3, 0.5));
+}
+
 double launches(const std::string& text) {
   const Graph graph = hlo::read_hlo_text(text, "test");
   machine::DeviceModel device = machine::load_device("h100");
@@ -42,7 +46,8 @@ double launches(const std::string& text) {
   const InstructionTimes times = estimate_times(graph, device);
   double out = 0;
   const graph::Computation& entry = graph.entry();
-  for (std::int32_t i = 0; i < entry.count; ++i) out += times.host_ms.at(static_cast<std::size_t>(entry.first + i));
+  for (std::int32_t i = 0; i < entry.count; ++i)
+    out += times.host_ms.by_kernels.at(static_cast<std::size_t>(entry.first + i));
   return out;
 }
 
@@ -112,14 +117,13 @@ TEST(HostTime, SmallBatchesTakeWhatTheHostTakes) {
     EXPECT_NEAR(sum(m.profile.c_ms), m.forward_ms + m.backward_ms, 1e-12);
     return m.forward_ms + m.backward_ms;
   };
-  // Two kernels before the gradient and its product, or one fused with it: whole launches either way.
+  // One product forward, one backward, which count for more than the kernels.
   const double few = pass_ms(8, 100);
-  EXPECT_NEAR(few / 0.1, std::round(few / 0.1), 1e-9);
-  EXPECT_GT(few, 0.15);
+  EXPECT_NEAR(few, 2 * kKernelsOfAProduct * 0.1, 1e-12);
   EXPECT_NEAR(pass_ms(16, 100), few, 1e-12);
   EXPECT_NEAR(pass_ms(8, 200), 2 * few, 1e-12);
   // A device that is busy for longer does not notice.
-  EXPECT_EQ(pass_ms(1 << 24, 100), pass_ms(1 << 24, 0));
+  EXPECT_EQ(pass_ms(1 << 24, 100), pass_ms(1 << 24, machine::kCompiledHostUs));
 }
 
 }  // namespace
