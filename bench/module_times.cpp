@@ -5,7 +5,6 @@
 // v100-32gb:host_us=40,matmul.f16.share=0.7. files: one path of a module per line. Prints, tab-separated, the path and
 // the milliseconds on every device, in the order of the files.
 #include <algorithm>
-#include <cstddef>
 #include <cstdio>
 #include <iostream>
 #include <numeric>
@@ -17,6 +16,7 @@
 #include "common/base/json.h"
 #include "common/hlo/hlo_reader.h"
 #include "common/machine/device.h"
+#include "profile/host_time.h"
 #include "profile/time_estimator.h"
 
 namespace {
@@ -53,10 +53,8 @@ void print_times(const std::string& path, const std::vector<machine::DeviceModel
   estimator.measure();
   std::printf("%s", path.c_str());
   for (const machine::DeviceModel& device : devices) {
-    // Of an operator measured by itself: the host cannot run ahead, so that every kernel waits for it.
     profile::InstructionTimes times = estimator.estimate(device);
-    const std::vector<double>& host = times.host_ms.by_kernels;
-    for (std::size_t i = 0; i < host.size(); ++i) times.ms[i] = std::max(times.ms[i], host[i]);
+    profile::wait_at_every_kernel(&times);
     std::printf("\t%.9g", entry_ms(module.graph, times.ms));
   }
   std::printf("\n");

@@ -1,5 +1,6 @@
 #include "profile/host_time.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <numeric>
 #include <utility>
@@ -23,6 +24,11 @@ void wait_for_host(std::vector<double>* device_ms, const std::vector<double>& ho
   if (host <= device) return;
   const double waits = (host - device) / host;
   for (std::size_t i = 0; i < device_ms->size(); ++i) (*device_ms)[i] += host_ms[i] * waits;
+}
+
+void wait_at_every_kernel(InstructionTimes* times) {
+  const std::vector<double>& host = times->host_ms.by_kernels;
+  for (std::size_t i = 0; i < host.size(); ++i) times->ms[i] = std::max(times->ms[i], host[i]);
 }
 
 }  // namespace automap::profile

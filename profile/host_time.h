@@ -11,6 +11,8 @@
 
 #include <vector>
 
+#include "profile/instruction_times.h"
+
 namespace automap::profile {
 
 // Kernels of a compiler's that stand for what eager software runs beside one product: as the steps of small GPT models
@@ -23,5 +25,8 @@ std::vector<double> host_of_pass(std::vector<double> by_kernels, std::vector<dou
 // `device_ms`: what the device takes, `host_ms`: what the host needs to launch it, both by position, of one pass. Where
 // the host needs longer in all, `device_ms` is lengthened to its time, in proportion to the launches.
 void wait_for_host(std::vector<double>* device_ms, const std::vector<double>& host_ms);
+
+// The same where no passes are told apart: of operators one by one, whose host cannot run ahead, every kernel waits.
+void wait_at_every_kernel(InstructionTimes* times);
 
 }  // namespace automap::profile

@@ -210,23 +210,20 @@ class Profiler {
   StepTimes::Sum add_host_waits() {
     std::vector<double>& compute = out_.profile.c_ms;
     compute = charges_->compute(times_.ms);
-    StepTimes::Sum waits;
-    const InstructionTimes::Host& host = times_.host_ms;
-    if (host.by_kernels.empty()) return waits;
+    const StepTimes::HostOfPasses host = charges_->host_of_passes(times_.host_ms);
     const auto add = [&](const std::vector<double>& device, const std::vector<double>& launches) {
+      double waited = 0;
       std::vector<double> both = device;
       wait_for_host(&both, launches);
-      double waited = 0;
       for (std::size_t i = 0; i < size_; ++i) {
         compute[i] += both[i] - device[i];
         waited += both[i] - device[i];
       }
       return waited;
     };
-    waits.forward = add(charges_->forward(times_.ms),
-                        host_of_pass(charges_->forward(host.by_kernels), charges_->forward(host.by_products)));
-    waits.backward = add(charges_->backward(times_.ms),
-                         host_of_pass(charges_->backward(host.by_kernels), charges_->backward(host.by_products)));
+    StepTimes::Sum waits;
+    waits.forward = add(charges_->forward(times_.ms), host.forward);
+    waits.backward = add(charges_->backward(times_.ms), host.backward);
     return waits;
   }
 

@@ -129,6 +129,12 @@ StepTimes::Sum StepTimes::sum(const std::vector<double>& ms) const {
   return out;
 }
 
+StepTimes::HostOfPasses StepTimes::host_of_passes(const InstructionTimes::Host& host) const {
+  if (host.by_kernels.empty()) return {};
+  return {host_of_pass(forward(host.by_kernels), forward(host.by_products)),
+          host_of_pass(backward(host.by_kernels), backward(host.by_products))};
+}
+
 std::vector<double> StepTimes::add_up(const std::vector<Charge>& charges, const std::vector<double>& ms) const {
   std::vector<double> out(size_, 0.0);
   for (const Charge& charge : charges)
@@ -159,41 +165,35 @@ TimesAt times_at(const StepTimes& step, const TimeEstimator& estimator, const gr
   std::vector<machine::DeviceModel> without_launch = devices;
   for (machine::DeviceModel& device : without_launch) device.launch_us = device.host_us = 0;
   // Of the module's own samples: how many kernels there are hardly depends on them.
-  std::vector<std::vector<double>> forward_host, backward_host;
-  for (std::size_t d = 0; d < devices.size(); ++d) {
-    const InstructionTimes::Host host = d == 0 ? times.host_ms : estimator.estimate_host_ms(devices[d]);
-    const bool waits = !host.by_kernels.empty();
-    forward_host.push_back(waits ? host_of_pass(step.forward(host.by_kernels), step.forward(host.by_products))
-                                 : std::vector<double>());
-    backward_host.push_back(waits ? host_of_pass(step.backward(host.by_kernels), step.backward(host.by_products))
-                                  : std::vector<double>());
-  }
+  std::vector<StepTimes::HostOfPasses> host;
+  for (std::size_t d = 0; d < devices.size(); ++d)
+    host.push_back(step.host_of_passes(d == 0 ? times.host_ms : estimator.estimate_host_ms(devices[d])));
   // Of each device of a replica: what splitting divides is divided.
   const auto parted = [](const WidthParts& parts, std::vector<double> ms, const std::vector<double>& divisible) {
     for (std::size_t i = 0; i < ms.size(); ++i) ms[i] -= std::min(ms[i], divisible[i]) * (1 - parts.op_share[i]);
     return ms;
   };
   const auto add_row = [&](std::vector<std::vector<double>>* table, std::vector<double> row,
-                           const std::vector<double>& host, const std::vector<Charge>& charges, Charge::When when,
+                           const std::vector<double>& launches, const std::vector<Charge>& charges, Charge::When when,
                            double growth) {
     for (const Charge& charge : charges) {
       if (charge.when == when) row[static_cast<std::size_t>(charge.position)] += charge.ms_at(growth);
     }
-    wait_for_host(&row, host);
+    wait_for_host(&row, launches);
     table->push_back(std::move(row));
   };
   const auto add = [&](std::size_t d, const std::vector<double>& ms, const TimeEstimator& at, std::int64_t b) {
-    add_row(&out.own[d].forward_ms, step.forward(ms), forward_host[d], {}, Charge::When::kForward, 1);
-    add_row(&out.own[d].backward_ms, step.backward(ms), backward_host[d], {}, Charge::When::kBackward, 1);
+    add_row(&out.own[d].forward_ms, step.forward(ms), host[d].forward, {}, Charge::When::kForward, 1);
+    add_row(&out.own[d].backward_ms, step.backward(ms), host[d].backward, {}, Charge::When::kBackward, 1);
     if (widths.empty()) return;
     const std::vector<double> divisible = at.estimate_ms(without_launch[d]);
     const double growth = static_cast<double>(b) / static_cast<double>(batch.batch);
     for (std::size_t w = 0; w < widths.size(); ++w) {
       const std::vector<double> left = parted(*widths[w].parts, ms, divisible);
       const auto& charges = widths[w].by_device[d];
-      add_row(&out.by_width[w][d].forward_ms, step.forward(left), forward_host[d], charges, Charge::When::kForward,
+      add_row(&out.by_width[w][d].forward_ms, step.forward(left), host[d].forward, charges, Charge::When::kForward,
               growth);
-      add_row(&out.by_width[w][d].backward_ms, step.backward(left), backward_host[d], charges, Charge::When::kBackward,
+      add_row(&out.by_width[w][d].backward_ms, step.backward(left), host[d].backward, charges, Charge::When::kBackward,
               growth);
     }
   };

@@ -32,6 +32,11 @@ class StepTimes {
     double forward = 0, backward = 0, optimizer = 0, other = 0;
   };
   Sum sum(const std::vector<double>& ms) const;
+  // What the host needs for both passes, by position: empty where neither can wait for it.
+  struct HostOfPasses {
+    std::vector<double> forward, backward;
+  };
+  HostOfPasses host_of_passes(const InstructionTimes::Host& host) const;
   // By position: forward and backward together, each by itself, the optimizer.
   std::vector<double> compute(const std::vector<double>& ms) const;
   std::vector<double> forward(const std::vector<double>& ms) const { return add_up(forward_, ms); }

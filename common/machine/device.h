@@ -35,7 +35,7 @@ struct DeviceModel {
 
   // The constants: what measurements say beyond the data sheet. Their defaults are assumptions.
   double launch_us = 2.5;           // what one kernel adds in a stream of kernels
-  double host_us = 3;               // between two launches by the host: no pass takes less than all of its
+  double host_us = 3;               // between two launches by the host, for which kernels or passes wait
   double elementwise_passes = 1;    // of elementwise kernels and reductions: what they move over what one fused kernel
                                     // moves; software that runs an operation at a time writes and reads between
                                     // them. Fusions that stand in a module are kernels as they are

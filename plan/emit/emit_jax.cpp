@@ -192,19 +192,20 @@ def _with_constraints(jaxpr, said_of, on_mesh):
 
             eqn = eqn.replace(params=_opened(eqn, part_of))
         said = [said_of(text) or ((), None) for text in _texts(eqn)]
-        reads, behind = list(eqn.invars), []
-        for at, says_before in before.items():
-            alike = all(one.params["sharding"] == says_before[0].params["sharding"] for one in says_before)
-            if alike and not hasattr(reads[at], "val"):  # no literal
-                says, _, out = constraint(reads[at], says_before[0].params["sharding"].spec)
-                equations.append(says.replace(invars=[reads[at]]))
-                reads[at] = out
-        for at, spec in enumerate(said[0][0] if said else ()):
-            if spec is not None and not hasattr(reads[at], "val"):
+        reads, makes, behind = list(eqn.invars), list(eqn.outvars), []
+
+        def read_as(at, spec):
+            if not hasattr(reads[at], "val"):  # no literal
                 says, _, out = constraint(reads[at], spec)
                 equations.append(says.replace(invars=[reads[at]]))
                 reads[at] = out
-        makes = list(eqn.outvars)
+
+        for at, inner in before.items():
+            if all(one.params["sharding"] == inner[0].params["sharding"] for one in inner):
+                read_as(at, inner[0].params["sharding"].spec)
+        for at, spec in enumerate(said[0][0] if said else ()):
+            if spec is not None:
+                read_as(at, spec)
         for at, (_, result) in enumerate(said):
             if result is not None:
                 says, made, _ = constraint(makes[at], result)

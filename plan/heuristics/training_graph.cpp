@@ -10,6 +10,7 @@
 #include "common/graph/flow_order.h"
 #include "common/graph/layers.h"
 #include "common/graph/variable_updates.h"
+#include "profile/host_time.h"
 #include "profile/step_positions.h"
 #include "profile/step_times.h"
 #include "profile/time_estimator.h"
@@ -99,7 +100,8 @@ class GraphMaker {
   // --- Times, and where backward instructions belong ---
 
   void charge_times(const machine::DeviceModel& device) {
-    const profile::InstructionTimes times = profile::estimate_times(graph_, device);
+    profile::InstructionTimes times = profile::estimate_times(graph_, device);
+    profile::wait_at_every_kernel(&times);
     out_.warnings = times.notices;
     std::int32_t last_use = 0;
     for (const std::int32_t v : step_.variables) last_use = std::max(last_use, at_.last_use(step_.inputs[at(v)].node));

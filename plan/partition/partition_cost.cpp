@@ -14,6 +14,7 @@
 #include "common/machine/collectives.h"
 #include "common/sharding/reads.h"
 #include "plan/partition/flow_units.h"
+#include "profile/host_time.h"
 #include "profile/time_estimator.h"
 
 namespace automap::partition {
@@ -252,7 +253,8 @@ PartitionCost::PartitionCost(const sharding::ShardingModel& model, const machine
     capacity_bytes_ = std::min(capacity_bytes_, found->second.memory_gib * kBytesPerGiB);
     slowest = std::min(slowest, found->second.relative_speed);
   }
-  const profile::InstructionTimes times = profile::estimate_times(model.graph(), device);
+  profile::InstructionTimes times = profile::estimate_times(model.graph(), device);
+  profile::wait_at_every_kernel(&times);
   machine::DeviceModel without_launch = device;
   without_launch.launch_us = without_launch.host_us = 0;
   const profile::InstructionTimes divisible = profile::estimate_times(model.graph(), without_launch);

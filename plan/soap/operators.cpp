@@ -16,6 +16,7 @@
 #include "profile/batch_dims.h"
 #include "profile/cut_bytes.h"
 #include "profile/fused_positions.h"
+#include "profile/host_time.h"
 #include "profile/step_positions.h"
 #include "profile/step_times.h"
 #include "profile/time_estimator.h"
@@ -346,7 +347,8 @@ class OperatorFinder {
   }
 
   void charge_times() {
-    const profile::InstructionTimes times = profile::estimate_times(graph_, device_);
+    profile::InstructionTimes times = profile::estimate_times(graph_, device_);
+    profile::wait_at_every_kernel(&times);
     machine::DeviceModel no_launch = device_;
     no_launch.launch_us = no_launch.host_us = 0;
     const profile::InstructionTimes divisible = profile::estimate_times(graph_, no_launch);
