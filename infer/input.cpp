@@ -14,6 +14,7 @@
 #include "common/pipeline/device_match.h"
 #include "common/pipeline/plan_json.h"
 #include "common/pipeline/plan_reader.h"
+#include "infer/software.h"
 #include "plan/emit/to_type.h"
 #include "plan/partition/width_profile.h"
 #include "profile/profile_hlo.h"
@@ -76,6 +77,15 @@ void keep_widths(const std::vector<int>& widths, pipeline::Profile* profile) {
               known.end());
 }
 
+void keep_software_state(const InputOptions& options, PlanInput* input) {
+  if (options.software == nullptr || !has_mixed_precision(input->profile)) return;
+  const bool half = input->profile.work.find(" f16") != std::string::npos;
+  const TrainingState& state = half ? options.software->state_f16 : options.software->state;
+  if (state.weight == 0) return;
+  keep_state(state, &input->profile);
+  input->state = state;
+}
+
 }  // namespace
 
 std::string read_model_bytes(const std::string& path) {
@@ -136,6 +146,7 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
     }
     pipeline::match_devices(input.profile, cluster, source);
     note_what_is_unusual(input, cluster);
+    keep_software_state(options, &input);
     return input;
   }
   if (pipeline::looks_like_plan(bytes)) {
@@ -179,6 +190,7 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
   note_mixed_kernels(model.fusion.without_kernels, &input);
   note_what_is_unusual(input, cluster);
   if (options.keep_module) input.module = read;
+  keep_software_state(options, &input);
   return input;
 }
 

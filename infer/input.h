@@ -11,6 +11,7 @@
 #include "common/machine/cluster.h"
 #include "common/machine/device.h"
 #include "common/pipeline/profile.h"
+#include "infer/training_state.h"
 #include "plan/planners/frameworks.h"
 #include "profile/model_work.h"
 
@@ -18,11 +19,12 @@ namespace automap::infer {
 
 struct PlanInput {
   pipeline::Profile profile;
-  profile::ModelWork work;           // of the module as it is. HLO only
-  std::string form;                  // "HLO text", "HDF5 profile", ... for people
-  std::string taken;                 // of a description: what it is and what was assumed; empty: no description
-  std::string sha256;                // of the bytes as given; empty when not asked for
-  std::vector<std::string> notices;  // what was assumed, one sentence each
+  profile::ModelWork work;             // of the module as it is. HLO only
+  std::string form;                    // "HLO text", "HDF5 profile", ... for people
+  std::string taken;                   // of a description: what it is and what was assumed; empty: no description
+  std::string sha256;                  // of the bytes as given; empty when not asked for
+  std::vector<std::string> notices;    // what was assumed, one sentence each
+  std::optional<TrainingState> state;  // the software's, where it is not the module's
   // Chains that are counted as kernels of libraries: "12 attentions (12 causal), ..."; empty: none. HLO only
   std::string fused;
   bool written_attention = false;  // kept as written, though some of the devices have kernels: not all types do
@@ -31,6 +33,8 @@ struct PlanInput {
   std::shared_ptr<const hlo::HloModule> module;  // where it was asked for; null for a profile
   bool of_module() const { return work.executed_flops > 0; }
 };
+
+struct Software;
 
 struct InputOptions {
   std::string path;       // "-" = standard input
@@ -53,6 +57,7 @@ struct InputOptions {
   // Whether the hash of a profile's bytes is wanted (of a model's it is always there). A tenth of a one-shot plan.
   bool sha256 = true;
   bool keep_module = false;
+  const Software* software = nullptr;  // whose training state is kept; null: the module's
 };
 
 // Throws Error(kIo) when it cannot be read, Error(kData) when it is neither HLO nor a profile, Error(kUsage) when

@@ -170,6 +170,7 @@ void read_software(Call& call, const PlanInput* known) {
     profile = known != nullptr ? !known->of_module() : is_profile(*call.bytes, input_name(options.input.path));
   }
   call.runs_in = run_in(software, named, profile, options.device, &options.input, &call.cluster);
+  if (options.state_factor != "auto") options.input.software = nullptr;
   // A plan file says what its times are of.
   if (call.runs_in.timed) call.table.set_unless_given("software", software->name, "--for");
 }
@@ -286,6 +287,9 @@ void complete(const Call& call, const ReportOptions& report, PlanDocument& docum
   const OwnDevice& device = call.options.input.device;
   if (software != nullptr && (call.runs_in.timed || device || !has_times(*software))) {
     document.estimates.insert(document.estimates.begin(), software_text(*software, device, call.table));
+  }
+  if (call.input.state) {
+    document.estimates.insert(document.estimates.begin(), state_text(*software, *call.input.state));
   }
   if (call.measured) {
     document.measured_step = call.measured;

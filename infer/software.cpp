@@ -21,12 +21,16 @@ using machine::kCompiledHostUs;
 // that were published take the same time at every width of tensor parallelism, and as long as with 80 us. Between
 // operations tensors are written and read again, twice in all by published steps of BERT and MPT; Megatron has kernels
 // of its own for bias and activation, for dropout and residual, and for softmax. Gradients: what each does by default.
+//
+// State: autocast and fully_shard leave weights f32, and .grad is of their type. Megatron's and DeepSpeed's models are
+// cast, and the optimizer has f32 copies: 18 bytes a parameter with Megatron's --bf16, whose gradients are added up in
+// f32, 16 otherwise (without a distributed optimizer; ZeRO's paper, section 3.1).
 constexpr Software kSoftware[] = {
-    {"jax", kCompiledHostUs, 1, "overlap", "XLA's scheduler"},
-    {"torch-compile", kCompiledHostUs, 1, "overlap", "the buckets of DistributedDataParallel"},
-    {"torch-eager", 80, 2, "overlap", "the buckets of DistributedDataParallel"},
-    {"megatron", 80, 1, "after", "without --overlap-grad-reduce"},
-    {"deepspeed", 80, 2, "after", "without overlap_comm"},
+    {"jax", kCompiledHostUs, 1, "overlap", "XLA's scheduler", {}, {}},
+    {"torch-compile", kCompiledHostUs, 1, "overlap", "the buckets of DistributedDataParallel", {4, 4}, {4, 4}},
+    {"torch-eager", 80, 2, "overlap", "the buckets of DistributedDataParallel", {4, 4}, {4, 4}},
+    {"megatron", 80, 1, "after", "without --overlap-grad-reduce", {2, 4}, {2, 2}},
+    {"deepspeed", 80, 2, "after", "without overlap_comm", {2, 2}, {2, 2}},
 };
 
 // What frameworks run in where nobody says it. torchtitan compiles only where its configuration says so, and what is
@@ -97,6 +101,7 @@ bool has_times(const Software& software) {
 RunsIn run_in(const Software* software, bool named, bool profile, const std::string& device, InputOptions* input,
               machine::Cluster* cluster) {
   RunsIn out{software, false};
+  input->software = software;
   if (!device.empty()) {
     input->device = machine::load_device(device);
     planners::set_device(*input->device, cluster);
@@ -131,6 +136,13 @@ std::string software_text(const Software& software, const std::optional<machine:
          (passes == 1 ? "" : number(passes) + " times the traffic of fused elementwise kernels, ") +
          "gradients summed " + (sync == "after" ? "behind" : "beside") + " the last backward pass" +
          (sync == software.gradient_sync ? std::string(" (") + software.sync_basis + ")" : "");
+}
+
+std::string state_text(const Software& software, const TrainingState& state) {
+  const double copies = state.weight < 4 ? 4 : 0;
+  return std::string(software.name) + " keeps " + number(state.weight) + " bytes of weights and " +
+         number(state.gradient) + " of gradients for each parameter" +
+         (copies > 0 ? ", and an f32 copy beside the optimizer's moments" : "") + ", not what the module keeps";
 }
 
 std::string assumed_text(const Software& software, bool timed, const std::optional<machine::DeviceModel>& device) {

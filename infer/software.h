@@ -9,16 +9,18 @@
 #include "common/machine/cluster.h"
 #include "common/machine/device.h"
 #include "infer/input.h"
+#include "infer/training_state.h"
 #include "plan/planners/frameworks.h"
 
 namespace automap::infer {
 
 struct Software {
   const char* name;
-  double host_us;             // between two launches by the host, for a kernel as it is counted here
-  double elementwise_passes;  // DeviceModel
-  const char* gradient_sync;  // as --gradient-sync
-  const char* sync_basis;     // for people: whose that is
+  double host_us;                  // between two launches by the host, for a kernel as it is counted here
+  double elementwise_passes;       // DeviceModel
+  const char* gradient_sync;       // as --gradient-sync
+  const char* sync_basis;          // for people: whose that is
+  TrainingState state, state_f16;  // of bf16 and of f16
 };
 
 // "auto", "any", which changes nothing, and the others.
@@ -47,6 +49,8 @@ std::string whose_times(const RunsIn& runs_in);
 // counts. `device`: that of the times, where it is one of its own.
 std::string software_text(const Software& software, const std::optional<machine::DeviceModel>& device,
                           const OptionTable& table);
+// What a parameter's state is, where the module's is not it.
+std::string state_text(const Software& software, const TrainingState& state);
 // "80 us of host time a kernel, as megatron takes (...)": for the head of a report; empty: the times are those of a
 // compiled step. `timed`: RunsIn's.
 std::string assumed_text(const Software& software, bool timed, const std::optional<machine::DeviceModel>& device);

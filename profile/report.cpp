@@ -170,6 +170,7 @@ std::string report_json(const ModelProfile& profile, const std::string& form) {
                            {"stash_bytes", whole(l.stash_bytes)}});
   }
   d["accumulated_micro_batches"] = p.accumulated_micro_batches;
+  d["attention_heads"] = p.attention_heads;
   // Totals; per instruction they are in the profile file.
   const FusionSummary& fusion = profile.fusion;
   d["fused_kernels"] = {{"looked_for", !fusion.looked_for  ? "none"

@@ -327,6 +327,7 @@ std::string hdf5_columns(const Hdf5Bytes& file, const std::string& source, Profi
     out.put<double>(reader.number_attribute(attribute.name).value_or(none.*attribute.value));
   }
   out.put<double>(reader.number_attribute("accumulated_micro_batches").value_or(1));
+  out.put<double>(reader.number_attribute("attention_heads").value_or(0));
   for (const NumberColumn& column : kNumbers) reader.doubles(column.name, kMaxInstructions, &out);
   const auto put_doubles = [&](const std::string& name, bool wanted) {
     const bool there = wanted && reader.has_dataset(name);
@@ -359,6 +360,12 @@ Profile read_hdf5(std::string_view bytes, const std::string& source, ProfileColu
                                       std::to_string(accumulated) + ", expected a whole number of at least 1");
   }
   profile.accumulated_micro_batches = static_cast<std::int32_t>(accumulated);
+  const auto heads = in.get<double>();
+  if (!(heads >= 0 && heads <= std::numeric_limits<std::int32_t>::max())) {
+    throw Error(ErrorKind::kData, source + ": attribute attention_heads: found " + std::to_string(heads) +
+                                      ", expected a whole number of at least 0");
+  }
+  profile.attention_heads = static_cast<std::int64_t>(heads);
   for (const NumberColumn& column : kNumbers) profile.*column.values = in.get_vector<double>();
   for (const NumberColumn& column : kMoreNumbers) {
     if (in.get<std::uint8_t>() != 0) profile.*column.values = in.get_vector<double>();
@@ -385,6 +392,7 @@ std::string hdf5_bytes(const std::string& shown_path, const Profile& profile) {
       writer.write_attribute(attribute.name, profile.*attribute.value);
     }
     writer.write_attribute("accumulated_micro_batches", std::int64_t{profile.accumulated_micro_batches});
+    writer.write_attribute("attention_heads", profile.attention_heads);
     for (const NumberColumn& column : kNumbers) writer.write_doubles(column.name, profile.*column.values);
     for (const NumberColumn& column : kMoreNumbers) {
       if (!(profile.*column.values).empty()) writer.write_doubles(column.name, profile.*column.values);

@@ -132,6 +132,7 @@ Profile coarse_profile(const Profile& profile, const std::vector<int>& ends) {
   out.work = profile.work;
   out.source_sha256 = profile.source_sha256;
   out.accumulated_micro_batches = profile.accumulated_micro_batches;
+  out.attention_heads = profile.attention_heads;
   out.c_ms = runs.sums(profile.c_ms);
   out.a_bytes = runs.lasts(profile.a_bytes);
   out.layer = runs.firsts(profile.layer);

@@ -302,6 +302,7 @@ PlanDocument describe_plan(const PlacedPlan& placed, const Profile& profile) {
   document.replicas = to_string(problem.options().replicas);
   document.gradient_sync = to_string(problem.options().gradient_sync);
   document.num_instructions = n;
+  document.attention_heads = profile.attention_heads;
   document.num_devices = placed.num_devices();
   document.bound_devices = {document.num_devices};
   document.plan = placed.plan;
@@ -638,6 +639,7 @@ std::string to_json_text(const PlanDocument& document) {
                {"replicas", or_null(document.replicas)},
                {"gradient_sync", or_null(document.gradient_sync)},
                {"instructions", document.num_instructions},
+               {"attention_heads", document.attention_heads},
                {"devices", document.num_devices},
                {"schedule", schedule_json(document)},
                {"parts", parts},
@@ -724,6 +726,7 @@ void read_question(const PlanObject& reader, PlanDocument& document) {
   }
   document.gradient_sync = reader.text_or_empty("gradient_sync");
   document.num_instructions = reader.integer("instructions", 1, kMany);
+  if (reader.has("attention_heads")) document.attention_heads = reader.integer("attention_heads", 0, kMany);
   document.num_devices = reader.integer("devices", 1, kMany);
 }
 

@@ -216,6 +216,7 @@ struct PlanDocument {
   double batch() const { return micro_batches * micro_batch_samples; }
   std::string replicas, gradient_sync;  // "whole", "overlap" and so on; empty in version 1
   int num_instructions = 0, num_devices = 0;
+  std::int64_t attention_heads = 0;  // Profile::attention_heads
   Plan plan;
   std::vector<PlanStage> stages;
   double step_ms = 0, simulated_step_ms = 0;

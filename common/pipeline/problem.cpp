@@ -158,7 +158,8 @@ double Problem::tied_bytes(int p0, int p1, const DeviceGroup& g, int variant) co
   for (const SharedWeight& weight : shared_) {
     if (weight.first > p0 || weight.position <= p0 || weight.position > p1) continue;
     const StageVariant& how = options_.variants[idx(variant)];
-    bytes += weight.weight_bytes / (how.zero >= 3 ? g.size : 1) + weight.gradient_bytes / (how.zero >= 2 ? g.size : 1) +
+    bytes += weight.weight_bytes / (how.zero >= 3 ? g.size : 1) +
+             weight.gradient_bytes / (options_.shards_gradients(how) ? g.size : 1) +
              weight.slot_bytes / (how.zero >= 1 ? g.size : 1);
   }
   return bytes;
@@ -177,7 +178,7 @@ MemoryParts Problem::memory_parts(int p0, int p1, const DeviceGroup& g, int in_f
     parts.slots += weight.slot_bytes;
   }
   if (how.zero >= 3) parts.weights /= g.size;
-  if (how.zero >= 2) parts.gradients /= g.size;
+  if (options_.shards_gradients(how)) parts.gradients /= g.size;
   if (how.zero >= 1) parts.slots /= g.size;
   parts.frozen = frozen_[idx(p1)] - frozen_[idx(p0)];
   parts.stash = flight_bytes(p0, p1, g, variant) * in_flight;

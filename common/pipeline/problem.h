@@ -77,6 +77,9 @@ struct ProblemOptions {
   // False, for bounds: sync, exchange and optimizer take no time, so that V is never above a simulated step of the same
   // problem; memory stays as it is.
   bool behind_backward = true;
+  // ZeRO 2 and 3 shard gradients after the last micro-batch alone: until then a stage has all of its own in memory.
+  bool whole_gradients = false;
+  bool shards_gradients(const StageVariant& variant) const { return variant.zero >= 2 && !whole_gradients; }
   int group_size = 0;  // every stage has so many devices; 0: any
   // Each device of the problem is a replica of so many devices of one server (machine::replicas_of): the profile is
   // theirs (profile_at), and what they send goes out of their ports side by side.

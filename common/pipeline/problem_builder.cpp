@@ -648,7 +648,7 @@ class Problem::Builder {
     std::vector<double> sums(n_ + 1);
     for (std::size_t i = 0; i <= n_; ++i) {
       sums[i] = p_.weights_[i] / (variant.zero >= 3 ? shards : 1) +
-                p_.storage_->gradient_state[i] / (variant.zero >= 2 ? shards : 1) +
+                p_.storage_->gradient_state[i] / (p_.options_.shards_gradients(variant) ? shards : 1) +
                 p_.slots_[i] / (variant.zero >= 1 ? shards : 1) + p_.frozen_[i];
     }
     return found->second = keep_as_it_is(std::move(sums));

@@ -163,6 +163,10 @@ void check_profile(const Profile& profile, const std::string& source) {
     throw Error(ErrorKind::kData, source + ": accumulated_micro_batches is " +
                                       std::to_string(profile.accumulated_micro_batches) + ", expected at least 1");
   }
+  if (profile.attention_heads < 0) {
+    throw Error(ErrorKind::kData,
+                source + ": attention_heads is " + std::to_string(profile.attention_heads) + ", expected at least 0");
+  }
   const auto check_names = [&](const std::vector<std::string>& column, const char* name) {
     if (!column.empty() && column.size() != n) {
       throw Error(ErrorKind::kData, source + ": column " + name + " has " + std::to_string(column.size()) +

@@ -84,6 +84,9 @@ struct Profile {
   // Micro-batches that the module accumulates gradients over by itself (its loop is then the micro-batches, and all
   // else is of one of them); 1: none.
   std::int32_t accumulated_micro_batches = 1;
+  // Parts that attention divides into by whole heads (profile/attention_heads.h), where replicas of several devices
+  // were looked at; 0: not known, or no attention.
+  std::int64_t attention_heads = 0;
 
   std::int64_t size() const { return static_cast<std::int64_t>(c_ms.size()); }
 };

@@ -7,6 +7,7 @@
 #include "common/graph/variables.h"
 #include "common/machine/chosen_devices.h"
 #include "plan/partition/widths.h"
+#include "profile/attention_heads.h"
 
 namespace automap::partition {
 namespace {
@@ -62,6 +63,9 @@ profile::ModelProfile profile_with_partitions(const hlo::HloModule& module, cons
     request.widths.push_back(std::move(found.parts));
   }
   profile::ModelProfile model = profile::profile_module(module, source, request, devices);
+  if (!model.profile.widths.empty()) {
+    model.profile.attention_heads = profile::attention_heads(module.graph, pipeline::own_samples(model.profile));
+  }
   for (pipeline::WidthColumns& columns : model.profile.widths) {
     const PartitionPlan& plan = partitions.at(columns.width);
     columns.partition = decision_json_text(plan);

@@ -34,6 +34,7 @@ StepPlan search_within_memory(Question& question, const OtherProfile& other, boo
   }
   Question second = question;
   second.set_profile(other());
+  apply_framework(second);
   StepPlan instead = plan_step(second);
   if (found.result.length_ms() <= instead.result.length_ms()) return found;
   question = std::move(second);

@@ -102,6 +102,7 @@ class Parts {
     Question one = question_;
     one.request.stages = one.request.max_stages = 1;
     one.step.equal_replicas = false;
+    one.options = framework_options(framework_, 1, std::move(one.options));
     const std::vector<Schedule>& asked = one.request.schedules;
     const bool adds_up = std::find(asked.begin(), asked.end(), Schedule::k1f1b) != asked.end();
     if (adds_up) one.request.schedules = {Schedule::k1f1b};
@@ -122,6 +123,11 @@ class Parts {
 
   void add_several_stages() {
     Question several = question_;
+    if (!framework_.wide_stages) {
+      pipeline::Profile narrow = several.profile();
+      drop_widths(framework_, true, &narrow);
+      several.set_profile(std::move(narrow));
+    }
     std::vector<Schedule>& schedules = several.request.schedules;
     schedules.erase(std::remove_if(schedules.begin(), schedules.end(),
                                    [&](Schedule schedule) {
@@ -192,9 +198,9 @@ class Parts {
   std::vector<Part> parts_;
 };
 
-std::unique_ptr<Problem> problem_of_size(const Question& question, const StepSize& size,
+std::unique_ptr<Problem> problem_of_size(const Question& question, const StepSize& size, int stages,
                                          const std::vector<StageVariant>& variants) {
-  pipeline::ProblemOptions options = question.options;
+  pipeline::ProblemOptions options = framework_options(*question.framework, stages, question.options);
   options.variants = variants;
   return problem_of(question, size, std::move(options));
 }
@@ -210,7 +216,7 @@ double count_on_instructions(const Question& question, const Part& part, StepPla
   Plan plan = *std::exchange(result.plan, std::nullopt);
   for (int& cut : plan.cuts) cut = part.ends[at(cut - 1)];
   // What is free stage by stage may come out another way there.
-  found->problem = problem_of_size(question, found->size, part.question.options.variants);
+  found->problem = problem_of_size(question, found->size, plan.num_stages(), part.question.options.variants);
   const Problem& problem = *found->problem;
   std::vector<Plan> plans = {plan};
   if (part.refine) {
@@ -283,7 +289,7 @@ void take_all_variants(const Question& question, StepPlan* found) {
   }
   // All stages alike, as the bounds are about them.
   if (question.step.equal_replicas) found->size.group_size = placed.stages.front().d1 - placed.stages.front().d0;
-  found->problem = problem_of_size(question, found->size, variants);
+  found->problem = problem_of_size(question, found->size, plan.num_stages(), variants);
   result.step_ms = value_ms(*found->problem, plan);
   result.simulated_step_ms = simulate_step_ms(*found->problem, plan);
   result.limits = plan_limits(*found->problem, plan);
@@ -336,6 +342,7 @@ std::vector<StepPlan> of_any_framework(const Question& question) {
   const std::vector<int> counts = device_counts(question);
   Question any = question;
   any.framework = &any_framework();
+  any.options.whole_gradients = false;
   any.request.all_planners = false;
   const auto shares = static_cast<int>(2 * counts.size());
   if (any.request.effort.units != WorkLimits::kNoEnd) any.request.effort.units /= shares;
@@ -427,8 +434,9 @@ StepPlan plan_for_framework(const Question& asked) {
     if (!one.result.plan || !expressed(one)) continue;
     StepPlan same;
     same.size = one.size;
-    same.problem = std::make_unique<Problem>(*one.problem);
     same.result = one.result;
+    same.problem = problem_of_size(question, one.size, one.result.plan->num_stages(), one.problem->options().variants);
+    if (!feasible(*same.problem, *same.result.plan)) continue;
     same.why_fewer = one.why_fewer;
     consider(std::move(same));
   }

@@ -22,6 +22,10 @@ using pipeline::Schedule;
 // Where the documents of a framework leave something open, the row says no. All of them run on fewer devices than the
 // cluster has (torchrun --nproc-per-node, deepspeed --include, a mesh of some of jax.devices()) and have replicas of
 // several devices.
+//
+// Whole heads: layers of these frameworks hand each device its heads of attention, of keys and values as of queries,
+// and refuse what does not divide them (Megatron's num_query_groups, MaxText's logical axes kv_heads, torch's DTensor
+// and torchtitan's views of local heads). XLA splits whatever it is told to.
 std::vector<Framework> make_rows() {
   return {
       {"any",
@@ -33,7 +37,11 @@ std::vector<Framework> make_rows() {
        {0, 1, 2, 3},
        {0, 1, 2, 3},
        {0, 1, 2, 3},
-       // recomputation by stage
+       // whole heads, replicas of several devices in pipelines
+       false,
+       true,
+       // gradients whole in pipelines, recomputation by stage
+       false,
        true,
        FrameworkCuts::kInstructions,
        "-"},
@@ -53,6 +61,9 @@ std::vector<Framework> make_rows() {
        {0, 1, 3},
        {0, 1, 3},
        false,
+       true,
+       false,
+       false,
        FrameworkCuts::kEqualLayers,
        "jax.sharding.Mesh, shard_map, lax.ppermute, lax.scan, PartitionSpec, jax.checkpoint"},
 
@@ -70,6 +81,9 @@ std::vector<Framework> make_rows() {
        {0, 3},
        {0, 3},
        {0, 3},
+       true,
+       true,
+       false,
        false,
        FrameworkCuts::kEqualLayers,
        "ici_pipeline_parallelism, num_layers_per_pipeline_stage, num_pipeline_microbatches, ici_data_parallelism, "
@@ -84,8 +98,7 @@ std::vector<Framework> make_rows() {
       // - ZeRO: DistributedDataParallel (0), ZeroRedundancyOptimizer over it (1), fully_shard with
       //   reshard_after_forward=False (2) or True (3). 1 beside pipelines or with DTensors of parallelize_module is
       //   nowhere documented: no. In a pipeline fully_shard keeps gradients whole until the last micro-batch
-      //   (stage.py, backward_maybe_with_nosync), where our ZeRO 2 and 3 scatter after each: the memory that is counted
-      //   is less than torch's and torchtitan's then.
+      //   (stage.py, backward_maybe_with_nosync); our ZeRO 2 and 3 count the time to scatter them after each.
       // - recomputation: checkpoint_wrapper of the modules of one's own stage.
       {"torch",
        "PyTorch 2.6 and later: torch.distributed",
@@ -95,6 +108,9 @@ std::vector<Framework> make_rows() {
        {0, 1, 2, 3},
        {0, 2, 3},
        {0, 2, 3},
+       true,
+       true,
+       true,
        true,
        FrameworkCuts::kLayers,
        "Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B, _PipelineScheduleRuntime, SplitPoint, init_device_mesh, "
@@ -116,6 +132,9 @@ std::vector<Framework> make_rows() {
        {0, 2, 3},
        {2, 3},
        {2, 3},
+       true,
+       true,
+       true,
        false,
        FrameworkCuts::kLayers,
        "pipeline_parallel_degree, pipeline_parallel_schedule, pipeline_parallel_schedule_csv, "
@@ -140,6 +159,9 @@ std::vector<Framework> make_rows() {
        {0, 1, 2, 3},
        {0, 1, 2, 3},
        {0, 1},
+       true,
+       true,
+       false,
        false,
        FrameworkCuts::kStackLayers,
        "pipeline_model_parallel_size, pipeline_model_parallel_layout, num_layers_per_virtual_pipeline_stage, "
@@ -147,7 +169,8 @@ std::vector<Framework> make_rows() {
        "recompute_granularity, recompute_method"},
 
       // - schedules: deepspeed.runtime.pipe.schedule.TrainSchedule is 1F1B, of one chunk.
-      // - mesh: PipeModelDataParallelTopology is a box.
+      // - mesh: PipeModelDataParallelTopology is a box. Who splits layers inside a stage is Megatron, not DeepSpeed:
+      //   AutoTP (tensor_parallel) takes a whole model, no PipelineModule.
       // - layers: PipelineModule takes a list of LayerSpec; with one entry (a Sequential of layers) for each stage and
       //   partition_method "uniform" they stand where one wants them. (What is emitted is a subclass instead, so that
       //   layers are recomputed one by one and tied ones are seen.)
@@ -161,6 +184,9 @@ std::vector<Framework> make_rows() {
        {0, 1, 2, 3},
        {0, 1, 2},
        {0, 1},
+       true,
+       false,
+       false,
        false,
        FrameworkCuts::kLayers,
        "PipelineModule, LayerSpec, partition_method, TrainSchedule, PipeModelDataParallelTopology, "
@@ -239,12 +265,28 @@ std::string mesh_inexpressible(const std::vector<StageShape>& stages) {
   return "";
 }
 
-std::string shape_inexpressible(const Framework& framework, Schedule schedule, const std::vector<StageShape>& stages) {
+bool splits_heads(std::int64_t heads, int width) {
+  return heads > 0 && heads % width != 0;
+}
+
+std::string heads_inexpressible(const Framework& framework, int width, std::int64_t heads) {
+  if (!framework.whole_heads || !splits_heads(heads, width)) return "";
+  return "replicas of " + std::to_string(width) + " devices, which do not divide the " + std::to_string(heads) +
+         (heads == 1 ? " head" : " heads") + " of its attention's keys";
+}
+
+// `heads`: 0: not known.
+std::string shape_inexpressible(const Framework& framework, Schedule schedule, const std::vector<StageShape>& stages,
+                                std::int64_t heads) {
   std::string why = framework.mesh ? mesh_inexpressible(stages) : "";
   // Under whatever name: one stage that has one micro-batch in flight adds up gradients.
   const bool known = has_schedule(framework, schedule) || (stages.size() == 1 && stages.front().in_flight == 1);
   if (why.empty() && !known) why = std::string("the schedule ") + to_string(schedule);
+  if (why.empty() && stages.size() > 1 && stages.front().width > 1 && !framework.wide_stages) {
+    why = "replicas of several devices in a pipeline";
+  }
   for (const StageShape& stage : stages) {
+    if (why.empty()) why = heads_inexpressible(framework, stage.width, heads);
     if (why.empty() && stage.replicas > 1) {
       why = zero_inexpressible(framework, static_cast<int>(stages.size()), stage.width, stage.variant.zero);
     }
@@ -313,7 +355,7 @@ std::string inexpressible(const Framework& framework, const PlacedPlan& placed, 
     stages.push_back(
         {stage.d1 - stage.d0, stage.width(), stage.problem->variant(stage.variant), in_flight[stages.size()]});
   }
-  const std::string why = shape_inexpressible(framework, placed.plan.schedule, stages);
+  const std::string why = shape_inexpressible(framework, placed.plan.schedule, stages, profile.attention_heads);
   return why.empty() ? cuts_inexpressible(framework, placed.plan.cuts, profile) : why;
 }
 
@@ -323,7 +365,7 @@ std::string inexpressible(const Framework& framework, const pipeline::PlanDocume
   for (const pipeline::PlanStage& stage : document.stages) {
     stages.push_back({stage.replicas, stage.width, stage.variant, stage.in_flight});
   }
-  std::string why = shape_inexpressible(framework, document.plan.schedule, stages);
+  std::string why = shape_inexpressible(framework, document.plan.schedule, stages, document.attention_heads);
   if (!why.empty() || stages.size() == 1 || framework.cuts == FrameworkCuts::kInstructions) return why;
   if (layers == nullptr) {
     const bool named = std::any_of(document.stages.begin(), document.stages.end(),
@@ -341,10 +383,28 @@ std::string inexpressible(const Framework& framework, const Candidate& one, cons
   return inexpressible(framework, one.placed, profile);
 }
 
+pipeline::ProblemOptions framework_options(const Framework& framework, int stages, pipeline::ProblemOptions options) {
+  options.whole_gradients = framework.whole_gradients && stages != 1;
+  return options;
+}
+
+void drop_widths(const Framework& framework, bool several_stages, Profile* profile) {
+  auto& widths = profile->widths;
+  widths.erase(std::remove_if(widths.begin(), widths.end(),
+                              [&](const pipeline::WidthColumns& columns) {
+                                return (several_stages && !framework.wide_stages) ||
+                                       (framework.whole_heads && splits_heads(profile->attention_heads, columns.width));
+                              }),
+               widths.end());
+}
+
 void apply_framework(Question& question) {
   const Framework& framework = *question.framework;
   if (!limits_plans(framework)) return;
   PlanRequest& request = question.request;
+  Profile profile = question.profile();
+  drop_widths(framework, request.stages > 1, &profile);
+  if (profile.widths.size() < question.profile().widths.size()) question.set_profile(std::move(profile));
   std::vector<Schedule> schedules;
   for (const Schedule schedule : request.schedules) {
     const bool of_one_stage = schedule == Schedule::k1f1b && request.stages <= 1;
@@ -379,6 +439,7 @@ void apply_framework(Question& question) {
                 "drop --for, or ask for other ZeRO levels");
   }
   question.options.variants = std::move(variants);
+  question.options = framework_options(framework, request.stages, std::move(question.options));
 }
 
 std::vector<int> framework_cuts(const Framework& framework, const Profile& profile) {
@@ -394,6 +455,8 @@ std::string framework_text(const Framework& framework) {
   text += (framework.mesh ? "" : "ZeRO ") + levels_text(framework.zero_stages) +
           (framework.zero_alone == framework.zero_stages ? "" : "; of one stage " + levels_text(framework.zero_alone)) +
           (framework.mesh ? "), " : ", ");
+  if (framework.whole_heads) text += "whole heads on every device, ";
+  if (!framework.wide_stages) text += "replicas of one device in pipelines, ";
   text += framework.recompute_by_stage ? "recomputation by stage" : "recomputation of all stages or none";
   return text + ", cut " +
          (framework.cuts == FrameworkCuts::kInstructions  ? "anywhere"

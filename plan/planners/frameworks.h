@@ -36,6 +36,9 @@ struct Framework {
   // ZeRO levels where replicas of one device make one stage, where those of several devices do, and of several stages.
   // Each list is within the one before it.
   std::vector<int> zero_alone, zero_wide, zero_stages;
+  bool whole_heads;         // the devices of a replica hold as many whole heads of attention each
+  bool wide_stages;         // replicas of several devices stand in pipelines, too
+  bool whole_gradients;     // in pipelines ZeRO 2 and 3 shard gradients after the last micro-batch alone
   bool recompute_by_stage;  // else all stages recompute their layers, or none does
   FrameworkCuts cuts;
   const char* by;  // options and classes that this rests on, as the framework spells them, without dashes in front
@@ -72,6 +75,13 @@ inline bool expresses(const Framework& framework, const Candidate& one, const pi
 
 // Where several stages may end, ascending, where their layers need not be equally many; empty: nowhere, or anywhere.
 std::vector<int> framework_cuts(const Framework& framework, const pipeline::Profile& profile);
+
+// Of a plan of so many stages, beside what the question's options say; 0: of any number, several or one.
+pipeline::ProblemOptions framework_options(const Framework& framework, int stages, pipeline::ProblemOptions options);
+
+// Drops the widths of replicas that the framework has not: those that split heads of attention, and where there are
+// several stages those that its pipelines lack.
+void drop_widths(const Framework& framework, bool several_stages, pipeline::Profile* profile);
 
 // Leaves of the question what its framework has: schedules, variants, equal replicas, kinds beside the plan. What is
 // left is a superset of the framework's plans, so that its bounds hold for these. Twice is as once. Throws

@@ -609,7 +609,7 @@ ScoredPlan score_at_widths(GivenPlan given, int devices, const Profile& profile,
 ScoredPlan score_given(GivenPlan given, const Question& question, const StageOverrides& overrides) {
   const Profile& profile = question.profile();
   const Cluster& cluster = question.cluster;
-  ProblemOptions options = question.options;
+  ProblemOptions options = framework_options(*question.framework, given.plan.num_stages(), question.options);
   const std::string& source = given.source;
   const int devices = given.num_devices > 0 ? given.num_devices : cluster.num_devices();
   if (devices > cluster.num_devices()) {
@@ -805,6 +805,7 @@ ProblemOptions options_of(const Layout& layout, const Question& question) {
   options.replicas = pipeline::Replicas::kWhole;
   options.micro_batches = size.micro_batches;
   options.micro_batch_samples = size.samples;
+  options = framework_options(*question.framework, layout.pp, std::move(options));
   options.variants = {layout.variant};
   options.group_size = layout.dp;
   options.allow_idle_stages = true;

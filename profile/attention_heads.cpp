@@ -1,0 +1,90 @@
+// Scores are the matrix product that a softmax (an exponential that is also summed up) is made of: it does the same for
+// every sample and every head, so that these are its batch dimensions. Keys that groups of queries share are repeated
+// by a broadcast in front of it, or are a batch dimension beside which the group is a free one.
+#include "profile/attention_heads.h"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "common/graph/attention_calls.h"
+#include "common/graph/hlo_attributes.h"
+#include "profile/chain_flow.h"
+
+namespace automap::profile {
+
+using graph::kNone;
+using graph::NodeId;
+using graph::Opcode;
+
+namespace {
+
+// More steps than any softmax has between its scores and its exponential: masks, scales, the largest score.
+constexpr std::size_t kMostSteps = 96;
+
+// The products of the exponential's own size that it is made of.
+std::vector<NodeId> scores_of(const ChainFlow& chain, NodeId exponential) {
+  std::vector<NodeId> open{exponential}, found;
+  for (std::size_t next = 0; next < open.size() && next < kMostSteps; ++next) {
+    for (const NodeId operand : chain.flow.operands(open[next])) {
+      const bool same = chain.elements(operand) == chain.elements(exponential) && !chain.has(chain.free, operand);
+      if (!same || std::find(open.begin(), open.end(), operand) != open.end()) continue;
+      const Opcode opcode = chain.opcode(operand);
+      if (opcode == Opcode::kDot) {
+        found.push_back(operand);
+      } else if (graph::is_elementwise(opcode) || graph::is_movement(chain.flow, operand)) {
+        open.push_back(operand);
+      }
+    }
+  }
+  return found;
+}
+
+// How often a factor of the scores holds each of its values: the queries of a group of the keys they share.
+std::int64_t repeats(const ChainFlow& chain, NodeId factor) {
+  for (std::size_t step = 0; step < kMostSteps; ++step) {
+    const auto operands = chain.flow.operands(factor);
+    NodeId from = operands.empty() ? kNone : operands[0];
+    if (chain.opcode(factor) == Opcode::kMultiply && chain.has(chain.free, from)) from = operands[1];  // a scale
+    if (from == kNone || chain.elements(from) < 2) return 1;
+    const bool scaled = chain.opcode(factor) == Opcode::kMultiply &&
+                        chain.has(chain.free, from == operands[0] ? operands[1] : operands[0]);
+    if (!scaled && !graph::is_movement(chain.flow, factor)) return 1;
+    if (chain.elements(from) < chain.elements(factor)) return chain.elements(factor) / chain.elements(from);
+    factor = from;
+  }
+  return 1;
+}
+
+std::int64_t heads_of_product(const ChainFlow& chain, NodeId product, std::int64_t samples) {
+  const auto factors = chain.flow.operands(product);
+  const graph::DotDimensions dims = graph::dot_dimensions(chain.flow.graph(), chain.flow.node(product).instruction);
+  std::int64_t batches = 1;
+  for (const std::int64_t dim : dims.lhs_batch) {
+    batches *= chain.flow.shape(factors[0]).dims[static_cast<std::size_t>(dim)];
+  }
+  if (dims.lhs_batch.empty() || batches % samples != 0) return 0;
+  const std::int64_t heads = batches / samples;
+  const std::int64_t group = std::max(repeats(chain, factors[0]), repeats(chain, factors[1]));
+  return heads % group == 0 ? heads / group : heads;
+}
+
+}  // namespace
+
+std::int64_t attention_heads(const graph::Graph& graph, std::int64_t samples) {
+  const ChainFlow chain(graph);
+  std::int64_t heads = 0;
+  for (NodeId id = 0; id < chain.flow.size(); ++id) {
+    if (chain.opcode(id) == Opcode::kCustomCall) {
+      const auto call = graph::attention_call(graph, chain.flow.node(id).instruction);
+      if (call) heads = std::gcd(heads, static_cast<std::int64_t>(call->heads));
+    }
+    if (chain.opcode(id) != Opcode::kExponential || !chain.sum_of(id)) continue;
+    for (const NodeId product : scores_of(chain, id)) {
+      heads = std::gcd(heads, heads_of_product(chain, product, samples));
+    }
+  }
+  return heads;
+}
+
+}  // namespace automap::profile
