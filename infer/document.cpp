@@ -8,6 +8,7 @@
 #include "common/base/files.h"
 #include "common/base/text_table.h"
 #include "common/base/work.h"
+#include "common/machine/cluster_names.h"
 #include "common/pipeline/placed_work.h"
 #include "infer/utilization.h"
 #include "plan/planners/believable.h"
@@ -291,6 +292,8 @@ void add_provenance(PlanDocument& document, const OptionTable& table, const Plan
   provenance["model_sha256"] = input.profile.source_sha256.empty() ? input.sha256 : input.profile.source_sha256;
   provenance["input_sha256"] = input.sha256;
   provenance["cluster_sha256"] = sha256_hex(to_json_text(cluster));
+  const std::string word = table.value_of("cluster");
+  if (!machine::cluster_by_name(word)) provenance["cluster_file"] = word;
   provenance["reference_device"] = input.profile.device;
   for (const char* option : {"for",
                              "batch",

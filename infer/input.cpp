@@ -8,6 +8,7 @@
 #include "common/architecture/read.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/text_table.h"
 #include "common/graph/user_shardings.h"
 #include "common/hlo/hlo_reader.h"
 #include "common/io/profile_file.h"
@@ -28,6 +29,20 @@ void note_what_is_unusual(PlanInput& input, const machine::Cluster& cluster) {
   }
   if (std::string order = pipeline::slower_in_front(input.profile, cluster); !order.empty()) {
     input.notices.push_back(std::move(order));
+  }
+}
+
+// Products of a type that a device has no units for run as f32.
+void note_missing_type(const std::vector<machine::DeviceModel>& devices, PlanInput* input) {
+  if (input->profile.work != "matmul bf16") return;
+  for (const machine::DeviceModel& device : devices) {
+    const auto half = device.peak_tflops.find("f16");
+    if (half == device.peak_tflops.end() || device.peak_tflops.count("bf16") > 0) continue;
+    input->notices.push_back("devices of the type " + device.name.substr(0, device.name.find(':')) +
+                             " have no units for bf16, in which the model multiplies: its products are counted as f32, "
+                             "and in f16 (with loss scaling) they have a peak of " +
+                             format_number(half->second) + " TFLOP/s");
+    return;
   }
 }
 
@@ -185,6 +200,7 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
   pipeline::match_devices(input.profile, cluster, source);
   input.notices.insert(input.notices.begin(), model.warnings.begin(), model.warnings.end());
   if (!part.empty()) input.notices.insert(input.notices.begin(), part);
+  note_missing_type(devices, &input);
   if (options.keep_shardings) note_kept_shardings(module.graph, &input);
   input.fused = std::move(model.fusion.found);
   note_mixed_kernels(model.fusion.without_kernels, &input);

@@ -97,6 +97,10 @@ void take_framework_words(Call& call) {
   call.table.set_unless_given("for", words->framework, "--layout");
   const bool sized = options.batch != "auto" || options.micro_batches != "auto";
   if (words->batch > 0 && !sized) call.table.set_unless_given("batch", std::to_string(words->batch), "--layout");
+  if (words->batch == 0 && words->micro_batches > 0 && !sized) {
+    call.table.set_unless_given("micro-batches", std::to_string(words->micro_batches), "--layout");
+  }
+  call.departures = words->notes;
   if (words->overlap) call.table.set_unless_given("gradient-sync", *words->overlap ? "overlap" : "after", "--layout");
   if (words->sequence_parallel) {
     call.table.set_unless_given("sequence-parallel", *words->sequence_parallel ? "auto" : "off", "--layout");

@@ -140,9 +140,9 @@ std::string batch_text(const PlanDocument& document, const ReportOptions& option
     out += ", " + format_amount(each) + " on each " + (document.stages.front().width > 1 ? "replica" : "device");
   }
   if (document.stages.size() > 1) out += std::string(", schedule ") + to_string(document.plan.schedule);
-  // Somebody chose a number that leaves replicas of one device with different shares, or devices without any.
+  // Somebody chose a number that leaves devices without any.
   const int devices = options.cluster_devices;
-  if (options.batch_given && devices > 1 && batch > devices && batch % devices != 0) {
+  if (options.batch_given && document.num_devices < devices && batch > devices && batch % devices != 0) {
     const long long below = batch / devices * devices, above = below + devices;
     out += "; for " + format_count(devices) + " devices --batch " +
            std::to_string(batch - below < above - batch ? below : above);
@@ -171,8 +171,10 @@ Entry stages_entry(const PlanDocument& document) {
   const std::size_t stages = document.stages.size();
   if (stages == 1) return {"Stages", ""};
   std::vector<std::string> starts;
-  for (const pipeline::PlanPart* part : document.parts())
-    starts.push_back(place_text(part->first(), part->first_instruction));
+  for (const PlanStage& stage : document.stages) {
+    const pipeline::PlanPart& part = *stage.own_parts().front();
+    starts.push_back(place_text(part.first(), part.first_instruction));
+  }
   Entry entry = {"Stages", "begin at " + join(starts), true, 3};
   for (std::size_t s = 0; s < stages && stages <= kMostStageLines; ++s) {
     entry.rows.push_back(std::to_string(s + 1) + "  " + stage_text(document.stages[s]));
@@ -247,7 +249,8 @@ std::string why_not_text(const PlanDocument& document) {
   std::vector<std::string> out;
   const auto sharded = named(planners::kFullyShardedKind);
   if (sharded != document.corners.end() && !(replicas_alone && first.variant.zero == 3)) {
-    out.push_back("FSDP" + (sharded->fits ? instead_text(*sharded, document) : none_text(*sharded)));
+    const std::string fsdp = first.variant.zero == 3 ? "FSDP alone" : "FSDP";
+    out.push_back(fsdp + (sharded->fits ? instead_text(*sharded, document) : none_text(*sharded)));
   }
   if (!replicas_alone) return join(out, "; ");
   const auto grid = named(planners::kSeveralStagesKind);

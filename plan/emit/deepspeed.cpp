@@ -28,7 +28,7 @@ def pipeline_module(layers, **options):
     names = [name for stage in STAGES for name in stage]
     if set(layers) != set(names):
         raise ValueError(f"expected a layer for each of {names}, found {sorted(layers)}")
-    topology = PipeModelDataParallelTopology(num_pp=len(STAGES), num_mp=WIDTH, num_dp=REPLICAS)
+    topology = PipeModelDataParallelTopology(num_pp=len(STAGES), num_mp=1, num_dp=REPLICAS)
     return PlannedPipeline(layers=[layers[name] for name in names], topology=topology,
                            activation_checkpoint_interval=1 if RECOMPUTE else 0, **options)
 )";
@@ -56,8 +56,7 @@ std::string stages_text(const FrameworkPlan& plan, const ModulePaths& paths) {
       "from deepspeed.pipe import PipelineModule\n"
       "from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology\n\n"
       "REPLICAS = " +
-      std::to_string(plan.replicas) + "\nWIDTH = " + std::to_string(plan.width) + "  # devices of a replica\n" +
-      "RECOMPUTE = " + (plan.recompute_any() ? "True" : "False") +
+      std::to_string(plan.replicas) + "\nRECOMPUTE = " + (plan.recompute_any() ? "True" : "False") +
       "  # of every layer alone\n# The layers of each stage, each of which takes what the one before it "
       "returns.\nSTAGES = "
       "[\n";
@@ -103,9 +102,6 @@ Emitted emit_deepspeed(const FrameworkPlan& plan, const EmitOptions& options) {
     out.files.push_back({"", json_text(config)});
     out.files.push_back({"stages.py", stages_text(plan, paths)});
     out.missing.push_back("the model's layers, for pipeline_module() of the file of stages: automap emit writes it");
-    if (plan.width > 1) {
-      out.missing.push_back("layers that are tensor parallel themselves: autotp_size is for models without a pipeline");
-    }
     if (plan.overlap && plan.replicas > 1) {
       out.missing.push_back(
           "a plan for --gradient-sync after: DeepSpeed sums a pipeline's gradients behind the backward pass");

@@ -191,6 +191,9 @@ Inexpressible framework_plan(const planners::Framework& framework, const PlanDoc
   }
   plan.stages = corner.stages;
   plan.width = corner.width;
+  const std::string width =
+      planners::width_inexpressible(framework, corner.stages, corner.width, document.attention_heads);
+  if (!width.empty()) return {width, plans};
   plan.replicas = corner.devices / (corner.stages * corner.width);
   plan.chunks = static_cast<int>(corner.chunk_cuts.size() + 1) / corner.stages;
   plan.stage_of_part = pipeline::group_of_parts(pipeline::Placement::kRoundRobin, plan.stages, plan.chunks);

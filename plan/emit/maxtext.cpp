@@ -140,9 +140,8 @@ Emitted emit_maxtext(const FrameworkPlan& plan, const FrameworkVersion& version)
   out.missing.push_back(
       "one process" +
       (plan.servers.empty() ? "" : " of " + std::to_string(plan.servers.front().devices.size()) + " devices") +
-      " for each server, and the keys of the model and the data (run_name, model_name, hardware, ...); a file's name "
-      "ends "
-      "in .yml");
+      " for each server, and the keys of the model and the data (run_name, model_name, max_target_length, hardware, "
+      "...); a file's name ends in .yml");
   return out;
 }
 

@@ -227,6 +227,13 @@ std::int64_t launched(const WordMap& words) {
   return product(words.number("nproc-per-node", 1), words.number("nnodes", 1));
 }
 
+// Of recomputation that is neither all nor nothing.
+std::string counted_as_kept(const std::string& word) {
+  return printable(word) +
+         " is counted as if nothing were recomputed: the step takes less memory than is said here, and "
+         "a little longer";
+}
+
 std::int64_t replicas_of_devices(std::int64_t devices, const WordLayout& layout) {
   if (devices == 0) return 0;
   if (devices % product(layout.pp, layout.tp) != 0) {
@@ -274,14 +281,16 @@ ReadWords read_megatron(const std::vector<std::string>& all) {
   const std::string granularity = words.text("recompute-granularity", "none");
   const bool uniform =
       words.text("recompute-method", "uniform") == "uniform" && words.number("recompute-num-layers", 1) == 1;
-  if (granularity != "none" && (granularity != "full" || !uniform)) {
-    refuse_words("recompute-granularity " + printable(granularity) + ": what is planned is full, uniform, of 1 layer");
+  if (granularity != "none" && granularity != "selective" && (granularity != "full" || !uniform)) {
+    refuse_words("recompute-granularity " + printable(granularity) +
+                 ": what is planned is full, uniform, of 1 layer; selective is counted as nothing");
   }
   layout.recompute = granularity == "full";
   layout.schedule = "1f1b";
   layout.dp = replicas_of_devices(launched(words), layout);
   ReadWords out;
   out.framework = "megatron";
+  if (granularity == "selective") out.notes.push_back(counted_as_kept("recompute-granularity selective"));
   out.layout = layout_text(layout);
   out.batch = words.number("global-batch-size", 0);
   out.overlap = fsdp || words.has("overlap-grad-reduce");
@@ -323,7 +332,8 @@ ReadWords read_maxtext(const WordMap& words) {
   layout.tp = product(axis("tensor"), sequence);
   layout.zero = fsdp > 1 ? 3 : 0;
   const std::string policy = words.text("remat_policy", "full");
-  if (policy != "full" && policy != "minimal_with_context" && policy != "minimal") {
+  const bool keeps_some = policy.rfind("save_", 0) == 0 || policy == "minimal_flash" || policy == "minimal";
+  if (policy != "full" && policy != "minimal_with_context" && !keeps_some) {
     refuse_words("remat_policy " + printable(policy) + ": what is planned is full, or minimal_with_context (nothing)");
   }
   layout.recompute = policy == "full";
@@ -340,6 +350,7 @@ ReadWords read_maxtext(const WordMap& words) {
   layout.schedule = layout.pp > 1 ? "gpipe" : "1f1b";
   ReadWords out;
   out.framework = "maxtext";
+  if (keeps_some) out.notes.push_back(counted_as_kept("remat_policy " + policy));
   out.layout = layout_text(layout);
   out.batch = product(static_cast<std::int64_t>(at_once), steps);
   if (layout.tp > 1) out.sequence_parallel = sequence > 1;
@@ -479,9 +490,9 @@ ReadWords read_torchtitan(const WordMap& words) {
   }
   const std::int64_t replicate = degree("data_parallel_replicate_degree");
   const bool rest = words.text("parallelism.data_parallel_shard_degree", "-1") == "-1";
-  if (rest && (replicate > 1 || !words.has("training.global_batch_size"))) {
-    refuse_words("data_parallel_shard_degree is -1, as it is where nothing is said: all devices that are left",
-                 "say their number");
+  if (rest && replicate > 1) {
+    refuse_words("data_parallel_shard_degree is -1, all devices that are left, beside data_parallel_replicate_degree",
+                 "say their number; replicas of sharded replicas (HSDP) are not planned");
   }
   const std::int64_t shard = rest ? 1 : degree("data_parallel_shard_degree");
   if (replicate > 1 && shard > 1) refuse_words("replicas of sharded replicas (HSDP) are not planned");
@@ -492,8 +503,9 @@ ReadWords read_torchtitan(const WordMap& words) {
   const bool keeps = reshard == "never" || (reshard == "default" && layout.pp > 1);
   layout.zero = rest || shard > 1 ? (keeps ? 2 : 3) : 0;
   const std::string mode = words.text("activation_checkpoint.mode", "selective");
-  if (mode != "full" && mode != "none") {
-    refuse_words("activation_checkpoint.mode " + printable(mode) + ": what is planned is full or none");
+  if (mode != "full" && mode != "none" && mode != "selective") {
+    refuse_words("activation_checkpoint.mode " + printable(mode) +
+                 ": what is planned is full or none; selective is counted as none");
   }
   layout.recompute = mode == "full";
   const std::int64_t local = words.number("training.local_batch_size", 8);
@@ -532,7 +544,11 @@ ReadWords read_torchtitan(const WordMap& words) {
   out.framework = "torchtitan";
   out.overlap = true;
   out.layout = layout_text(layout);
-  out.batch = words.number("training.global_batch_size", product(local, layout.dp));
+  if (mode == "selective") out.notes.push_back(counted_as_kept("activation_checkpoint.mode selective"));
+  const bool said = words.text("training.global_batch_size", "-1") != "-1";
+  out.batch = said ? words.number("training.global_batch_size", 0) : product(local, layout.dp);
+  // As many devices as are left: each has a local batch.
+  if (out.batch == 0) out.micro_batches = std::max<std::int64_t>(1, local / layout.samples);
   out.ignored = words.unread();
   return out;
 }
@@ -550,14 +566,24 @@ ReadWords read_deepspeed(std::string_view text) {
   }
   constexpr int kMany = 1 << 30;
   const JsonObject config(json, "--layout");
+  // What Hugging Face's Trainer fills in from its own arguments.
+  const auto is_auto = [&](const char* key) {
+    return json.is_object() && json.contains(key) && json.at(key) == "auto";
+  };
+  if (is_auto("train_micro_batch_size_per_gpu")) {
+    refuse_words("train_micro_batch_size_per_gpu is \"auto\", which the file does not say",
+                 "write the Trainer's per_device_train_batch_size there");
+  }
   const auto inner = [&](const char* key, const char* member, int smallest, int absent) {
     if (!config.has(key)) return absent;
     return JsonObject(config.at(key), config.where(key)).integer_or(member, smallest, kMany, absent);
   };
   WordLayout layout;
-  const int batch = config.integer("train_batch_size", 1, kMany);
+  const bool sized = config.has("train_batch_size") && !is_auto("train_batch_size");
+  const int batch = sized ? config.integer("train_batch_size", 1, kMany) : 0;
   layout.samples = config.integer("train_micro_batch_size_per_gpu", 1, kMany);
-  const int steps = config.integer_or("gradient_accumulation_steps", 1, kMany, 1);
+  const int steps =
+      is_auto("gradient_accumulation_steps") ? 1 : config.integer_or("gradient_accumulation_steps", 1, kMany, 1);
   layout.zero = inner("zero_optimization", "stage", 0, 0);
   layout.tp = inner("tensor_parallel", "autotp_size", 1, 1);
   layout.pp = inner("pipeline", "stages", 1, 1);
@@ -567,7 +593,16 @@ ReadWords read_deepspeed(std::string_view text) {
         "train_batch_size is not train_micro_batch_size_per_gpu times gradient_accumulation_steps times "
         "replicas");
   }
-  layout.dp = batch / of_replica;
+  layout.dp = batch / of_replica;  // 0: as many as there are devices for
+  for (const char* offload : {"offload_optimizer", "offload_param"}) {
+    if (!config.has("zero_optimization")) continue;
+    const JsonObject zero(config.at("zero_optimization"), config.where("zero_optimization"));
+    if (!zero.has(offload)) continue;
+    const JsonObject how(zero.at(offload), zero.where(offload));
+    if (how.has("device") && how.text("device") == "none") continue;
+    refuse_words(std::string("zero_optimization.") + offload + ": state in the host's memory is not planned",
+                 "leave it out: the plan then says what devices would have to hold");
+  }
   layout.recompute = config.has("activation_checkpointing");
   layout.schedule = "1f1b";
   if (const std::size_t at = stages.find("\nSTAGES = ["); at != std::string_view::npos && layout.pp > 1) {
@@ -594,6 +629,10 @@ ReadWords read_deepspeed(std::string_view text) {
   out.framework = "deepspeed";
   out.layout = layout_text(layout);
   out.batch = batch;
+  if (batch == 0) out.micro_batches = steps;
+  if (is_auto("gradient_accumulation_steps")) {
+    out.notes.emplace_back("gradient_accumulation_steps \"auto\" is counted as 1, the Trainer's default");
+  }
   // A pipeline's are summed behind the backward pass, whatever it says.
   if (layout.pp == 1 && config.has("zero_optimization")) {
     const JsonObject zero(config.at("zero_optimization"), config.where("zero_optimization"));

@@ -11,12 +11,14 @@
 namespace automap::emit {
 
 struct ReadWords {
-  std::string framework;        // whose words they are
-  std::string layout;           // "dp=4,pp=2,tp=4,micro-batch-size=2,zero=1,schedule=1f1b,layers=17+15"
-  std::int64_t batch = 0;       // samples of a step; 0: they do not say
-  std::optional<bool> overlap;  // gradients are summed beside the last backward
+  std::string framework;           // whose words they are
+  std::string layout;              // "dp=4,pp=2,tp=4,micro-batch-size=2,zero=1,schedule=1f1b,layers=17+15"
+  std::int64_t batch = 0;          // samples of a step; 0: they do not say
+  std::int64_t micro_batches = 0;  // of a step, where they say these and not its samples
+  std::optional<bool> overlap;     // gradients are summed beside the last backward
   std::optional<bool> sequence_parallel;
   std::vector<std::string> ignored;  // options that say nothing of a layout
+  std::vector<std::string> notes;    // what is counted otherwise than they say, a sentence each
 };
 
 // Nothing: these are no words of a framework. Megatron's arguments (with torchrun's in front, where dp is not all that

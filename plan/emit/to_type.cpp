@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
+#include <sstream>
 #include <utility>
 
 #include "common/base/check.h"
@@ -71,7 +73,12 @@ pipeline::PlanToType to_type(const planners::Framework& framework, const pipelin
     Emitted emitted = emit_for(plan, options);
     cannot = emitted.cannot;
     told.arguments = std::move(emitted.launch);
-    told.arguments.insert(told.arguments.end(), emitted.arguments.begin(), emitted.arguments.end());
+    std::vector<std::string> words = std::move(emitted.arguments);
+    if (emitted.needs_file) {
+      std::istringstream typed(emitted.with_file);
+      words.assign(std::istream_iterator<std::string>(typed), std::istream_iterator<std::string>());
+    }
+    told.arguments.insert(told.arguments.end(), words.begin(), words.end());
     told.missing = std::move(emitted.missing);
   }
   told.cannot = cannot.what;

@@ -26,6 +26,7 @@ struct Emitted {
   std::vector<std::string> arguments;  // of the framework, one word each, without quotes
   std::vector<EmittedFile> files;      // the first holds the arguments, in the framework's own form
   std::string with_file;               // what is typed instead of them where they stand in FILE: "$(cat FILE)"
+  bool needs_file = false;             // the arguments leave out what only FILE can say
   std::vector<std::string> missing;    // what is left to do, one sentence each
   Inexpressible cannot;                // beyond what the frameworks' table says; the rest is empty then
 };

@@ -155,7 +155,10 @@ Emitted emit_torchtitan(const FrameworkPlan& plan, const EmitOptions& options) {
   out.launch = torchrun_words(plan, &out.missing);
   out.launch.insert(out.launch.end(), {"-m", "torchtitan.train"});
   out.with_file = "--job.config_file FILE";
-  out.missing.push_back("--job.config_file with the tables of the model, the optimizer and the data");
+  out.needs_file = pipeline;
+  out.missing.push_back(
+      "one --job.config_file, which also has the tables of the model (name, flavor), the optimizer and the data "
+      "(dataset, seq_len, steps)");
   return out;
 }
 

@@ -194,6 +194,10 @@ std::vector<Framework> make_rows() {
   };
 }
 
+bool splits_heads(std::int64_t heads, int width) {
+  return heads > 0 && heads % width != 0;
+}
+
 bool contains(const std::vector<int>& values, int value) {
   return std::find(values.begin(), values.end(), value) != values.end();
 }
@@ -202,6 +206,13 @@ bool contains(const std::vector<int>& values, int value) {
 
 bool has_schedule(const Framework& framework, Schedule schedule) {
   return std::find(framework.schedules.begin(), framework.schedules.end(), schedule) != framework.schedules.end();
+}
+
+std::string width_inexpressible(const Framework& framework, int stages, int width, std::int64_t heads) {
+  if (stages > 1 && width > 1 && !framework.wide_stages) return "replicas of several devices in a pipeline";
+  if (!framework.whole_heads || !splits_heads(heads, width)) return "";
+  return "replicas of " + std::to_string(width) + " devices, which do not divide the " + std::to_string(heads) +
+         (heads == 1 ? " head" : " heads") + " of its attention's keys";
 }
 
 std::string equal_layers_inexpressible(const std::vector<int>& counts) {
@@ -265,28 +276,14 @@ std::string mesh_inexpressible(const std::vector<StageShape>& stages) {
   return "";
 }
 
-bool splits_heads(std::int64_t heads, int width) {
-  return heads > 0 && heads % width != 0;
-}
-
-std::string heads_inexpressible(const Framework& framework, int width, std::int64_t heads) {
-  if (!framework.whole_heads || !splits_heads(heads, width)) return "";
-  return "replicas of " + std::to_string(width) + " devices, which do not divide the " + std::to_string(heads) +
-         (heads == 1 ? " head" : " heads") + " of its attention's keys";
-}
-
-// `heads`: 0: not known.
 std::string shape_inexpressible(const Framework& framework, Schedule schedule, const std::vector<StageShape>& stages,
                                 std::int64_t heads) {
   std::string why = framework.mesh ? mesh_inexpressible(stages) : "";
   // Under whatever name: one stage that has one micro-batch in flight adds up gradients.
   const bool known = has_schedule(framework, schedule) || (stages.size() == 1 && stages.front().in_flight == 1);
   if (why.empty() && !known) why = std::string("the schedule ") + to_string(schedule);
-  if (why.empty() && stages.size() > 1 && stages.front().width > 1 && !framework.wide_stages) {
-    why = "replicas of several devices in a pipeline";
-  }
   for (const StageShape& stage : stages) {
-    if (why.empty()) why = heads_inexpressible(framework, stage.width, heads);
+    if (why.empty()) why = width_inexpressible(framework, static_cast<int>(stages.size()), stage.width, heads);
     if (why.empty() && stage.replicas > 1) {
       why = zero_inexpressible(framework, static_cast<int>(stages.size()), stage.width, stage.variant.zero);
     }
@@ -390,12 +387,13 @@ pipeline::ProblemOptions framework_options(const Framework& framework, int stage
 
 void drop_widths(const Framework& framework, bool several_stages, Profile* profile) {
   auto& widths = profile->widths;
-  widths.erase(std::remove_if(widths.begin(), widths.end(),
-                              [&](const pipeline::WidthColumns& columns) {
-                                return (several_stages && !framework.wide_stages) ||
-                                       (framework.whole_heads && splits_heads(profile->attention_heads, columns.width));
-                              }),
-               widths.end());
+  const int stages = several_stages ? 2 : 1;
+  widths.erase(
+      std::remove_if(widths.begin(), widths.end(),
+                     [&](const pipeline::WidthColumns& columns) {
+                       return !width_inexpressible(framework, stages, columns.width, profile->attention_heads).empty();
+                     }),
+      widths.end());
 }
 
 void apply_framework(Question& question) {

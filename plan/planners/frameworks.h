@@ -58,6 +58,8 @@ const std::vector<int>& zero_levels(const Framework& framework, int stages, int 
 // That a plan of so many stages has where nobody names one: adaptive of `any`.
 pipeline::Schedule usual_schedule(const Framework& framework, int stages);
 
+// Of replicas of so many devices in so many stages; `heads`: Profile::attention_heads. As below.
+std::string width_inexpressible(const Framework& framework, int stages, int width, std::int64_t heads);
 // Of numbers of layers in each part, where a framework wants them equal; as below.
 std::string equal_layers_inexpressible(const std::vector<int>& counts);
 

@@ -99,7 +99,10 @@ class Plan:
     @property
     def layout(self):
         """In the words of --layout: "dp=2,pp=4,tp=2,micro-batch-size=4,zero=1,schedule=1f1b". Of groups that differ those of
-        each group, with "; " between."""
+        each group, with "; " between. Empty of lists of work (the schedule "searched"), which no layout says: evaluate takes
+        the plan itself."""
+        if self.record["schedule"]["name"] == "searched":
+            return ""
         told = []
         for group in self.record["groups"]:
             words = {"dp": group["replicas"], "pp": len(self.record["groups"]), "tp": group["width"],

@@ -301,6 +301,37 @@ class Emit(ProgramTest):
         self.assertFalse((self.folder / "two").exists())
         self.assert_fails(run("automap-emit", path, "--to", "deepspeed"), 2, "several files", "-o FILE")
 
+    def test_the_servers_of_any_cluster_are_known(self):
+        # Of a name of the grammar, and of the file that the cluster was read from; not of one that has changed since.
+        words = {"schema": "automap.cluster/1", "name": "ours",
+                 "servers": [{"count": 2, "devices": 4, "device": "a100-80gb", "intra_gbytes_per_s": 200, "inter_gbytes_per_s": 20}]}
+        file = self.put("ours.json", json.dumps(words))
+        for cluster in ("a100-80gb-2x4", file):
+            path, _ = self.plan(GPT2, cluster, 64, "maxtext", "--stages", "1", "--max-width", "1", "--zero", "3")
+            text, said = self.emit(path, "maxtext")
+            self.assertIn("dcn_fsdp_parallelism: 2\nici_fsdp_parallelism: 4\n", text)
+        words["servers"][0]["count"] = 3
+        self.put("ours.json", json.dumps(words))
+        done = run("automap-emit", path, "--to", "megatron")
+        self.assertIn("its cluster, ours, has changed since; give --cluster", done.stderr)
+        self.assertNotIn("--nnodes", done.stdout)
+        os.remove(file)
+        self.assertIn("is in no file that is here; give --cluster", run("automap-emit", path, "--to", "megatron").stderr)
+
+    def test_heads_are_whole_and_pipelines_of_deepspeed_narrow(self):
+        # GPT-2 has 12 heads.
+        given = ("automap-infer", GPT2, "--cluster", "h100-2x8", "--batch", "64", "--layout")
+        for words in ("--tensor-model-parallel-size 8 --micro-batch-size 1", "ici_fsdp_parallelism=1 ici_tensor_parallelism=8 per_device_batch_size=0.125"):
+            self.assert_fails(run(*given, words), 2, "replicas of 8 devices, which do not divide the 12 heads of its attention's keys")
+        self.assertEqual(run(*given, "dp=2,tp=8,micro-batch-size=1").returncode, 0)
+        self.assert_fails(run(*given, "dp=2,pp=2,tp=4,micro-batch-size=1,schedule=1f1b", "--for", "deepspeed"), 2,
+                          "deepspeed cannot run replicas of several devices in a pipeline")
+        for framework, options in (("megatron", ()), ("deepspeed", ("--stages", "2"))):
+            _, plan = self.plan(GPT2, "h100-2x8", 16, framework, *options)
+            self.assertEqual(plan["attention_heads"], 12)
+            widths = {group["width"] for group in plan["groups"]}
+            self.assertLessEqual(widths, {1} if options else {1, 2, 4})
+
     def test_reports_end_with_what_to_type(self):
         # Of a module that JAX made, in MaxText's words, as far as it can run the plan.
         plain = ("automap-infer", GPT2, "--cluster", "h100-2x8", "--batch", "256", "--explore", "off", "--effort", "quick")

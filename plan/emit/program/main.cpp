@@ -17,6 +17,7 @@
 #include "common/base/options.h"
 #include "common/base/printable.h"
 #include "common/machine/cluster.h"
+#include "common/machine/cluster_names.h"
 #include "common/pipeline/plan_json.h"
 #include "infer/input.h"
 #include "infer/plan_file.h"
@@ -90,7 +91,7 @@ void declare(OptionTable& table, EmitProgramOptions& o) {
   table.add(&o.cluster, "cluster", "where the plan runs: a preset or a JSON file")
       .reads_file()
       .metavar("CLUSTER")
-      .shown_default("the plan's, where it is a preset");
+      .shown_default("the plan's: by its name, or from its file where that is still there");
   table
       .add(&o.layers, "layers",
            "what your model calls the layers of its stack, {i} their number from 0: \"h.{i}\"; for torch, torchtitan "
@@ -118,12 +119,28 @@ void check_layers_option(const std::string& layers) {
               "for example --layers \"layers.{i}\"");
 }
 
-// The cluster that is named, or the preset that the plan was made for.
+// The word that finds the plan's cluster: what is given, its name, or the file that it was read from, where that is
+// still there. Empty: none.
+std::string cluster_word(const EmitProgramOptions& o, const PlanDocument& document) {
+  if (!o.cluster.empty()) return o.cluster;
+  const auto file = document.provenance.find("cluster_file");
+  if (file == document.provenance.end()) {
+    return machine::cluster_by_name(document.cluster) ? document.cluster : std::string();
+  }
+  std::error_code failed;
+  return std::filesystem::is_regular_file(file->second, failed) ? file->second : std::string();
+}
+
+// That cluster; nothing: it is not known any more, or has changed.
 std::optional<machine::Cluster> cluster_of(const EmitProgramOptions& o, const PlanDocument& document) {
-  const std::vector<std::string> presets = machine::cluster_preset_names();
-  const bool preset = std::find(presets.begin(), presets.end(), document.cluster) != presets.end();
-  if (o.cluster.empty() && !preset) return std::nullopt;
-  machine::Cluster cluster = machine::load_cluster(o.cluster.empty() ? document.cluster : o.cluster);
+  const std::string word = cluster_word(o, document);
+  const auto unknown = [&](const char* why) {
+    log_warning("the servers of the plan are not known: its cluster, " + printable(document.cluster) + ", " + why +
+                "; give --cluster");
+    return std::nullopt;
+  };
+  if (word.empty()) return unknown("is in no file that is here");
+  machine::Cluster cluster = machine::load_cluster(word);
   const auto hash = document.provenance.find("cluster_sha256");
   const bool same = hash == document.provenance.end() || hash->second == sha256_hex(to_json_text(cluster));
   int last = document.num_devices;
@@ -131,7 +148,8 @@ std::optional<machine::Cluster> cluster_of(const EmitProgramOptions& o, const Pl
     for (const int device : stage.device_numbers) last = std::max(last, device);
   }
   if (o.cluster.empty()) {
-    return same && last <= cluster.num_devices() ? std::optional(std::move(cluster)) : std::nullopt;
+    if (same && last <= cluster.num_devices()) return cluster;
+    return unknown("has changed since");
   }
   if (cluster.num_devices() < last) {
     throw Error(ErrorKind::kUsage,
@@ -257,8 +275,8 @@ int emit_main(int argc, char** argv) {
   const std::optional<machine::Cluster> cluster = cluster_of(o, document);
   std::optional<emit::AskedAgain> again;
   if (!o.model.empty()) {
-    again.emplace(emit::ask_again(document, input_name(o.plan), o.model, cluster,
-                                  o.cluster.empty() ? document.cluster : o.cluster, framework));
+    again.emplace(
+        emit::ask_again(document, input_name(o.plan), o.model, cluster, cluster_word(o, document), framework));
   }
   const std::optional<pipeline::LayerSplit> layers =
       corner != nullptr ? planners::layers_at_cuts(again->input.profile, corner->chunk_cuts)

@@ -564,6 +564,23 @@ TEST(ReadWords, FilesOfPeopleAreRead) {
   EXPECT_THAT(refused(head + "data_parallel_replicate_degree = 2\n[activation_checkpoint]\nmode = \"none\"\n"),
               HasSubstr("data_parallel_shard_degree is -1"));
   EXPECT_THAT(refused("ici_tensor_parallelism=2 per_device_batch_size=2"), HasSubstr("ici_fsdp_parallelism is -1"));
+  // As torchtitan ships them: every device has a local batch, some of each layer is recomputed.
+  const auto stock = read_words(
+      "[training]\nlocal_batch_size = 2\n[parallelism]\ndata_parallel_shard_degree = -1\n"
+      "[activation_checkpoint]\nmode = \"selective\"\n");
+  EXPECT_EQ(stock->layout, "dp=auto,pp=1,tp=1,micro-batch-size=2,zero=3,recompute=none,schedule=1f1b");
+  EXPECT_EQ(stock->batch, 0);
+  EXPECT_EQ(stock->micro_batches, 1);
+  EXPECT_THAT(stock->notes, ::testing::ElementsAre(HasSubstr("mode selective is counted as if nothing")));
+  EXPECT_THAT(read_words("--micro-batch-size 1 --recompute-granularity selective")->notes,
+              ::testing::ElementsAre(HasSubstr("recompute-granularity selective")));
+  // As the Trainer of Hugging Face wants them.
+  const auto filled = read_words(
+      "{\"train_batch_size\": \"auto\", \"train_micro_batch_size_per_gpu\": 4, "
+      "\"gradient_accumulation_steps\": \"auto\", \"zero_optimization\": {\"stage\": 3}}");
+  EXPECT_EQ(filled->layout, "dp=auto,pp=1,tp=1,micro-batch-size=4,zero=3,recompute=none,schedule=1f1b");
+  EXPECT_EQ(filled->micro_batches, 1);
+  EXPECT_THAT(filled->notes, ::testing::ElementsAre(HasSubstr("counted as 1")));
   EXPECT_EQ(read_words("dcn_fsdp_parallelism=2 ici_fsdp_parallelism=4 per_device_batch_size=2")->layout,
             "dp=8,pp=1,tp=1,micro-batch-size=2,zero=3,recompute=layer,schedule=1f1b");
 }
@@ -572,7 +589,12 @@ TEST(ReadWords, WhatIsNotPlannedIsRefused) {
   EXPECT_THAT(refused("--context-parallel-size 2 --micro-batch-size 1"), HasSubstr("context-parallel-size"));
   EXPECT_THAT(refused("--num-layers-per-virtual-pipeline-stage x --pipeline-model-parallel-size 4"),
               HasSubstr("virtual"));
-  EXPECT_THAT(refused("--recompute-granularity selective"), HasSubstr("selective"));
+  EXPECT_THAT(refused("--recompute-granularity full --recompute-method block"), HasSubstr("uniform"));
+  EXPECT_THAT(refused("{\"train_batch_size\": 8, \"train_micro_batch_size_per_gpu\": \"auto\"}"),
+              HasSubstr("which the file does not say"));
+  EXPECT_THAT(refused("{\"train_batch_size\": 8, \"train_micro_batch_size_per_gpu\": 1, \"zero_optimization\": "
+                      "{\"stage\": 3, \"offload_param\": {\"device\": \"cpu\"}}}"),
+              HasSubstr("offload_param: state in the host's memory"));
   EXPECT_THAT(refused("--micro-batch-size two"), HasSubstr("'two'"));
   EXPECT_THAT(refused("torchrun --nproc-per-node 6 x.py --tensor-model-parallel-size 4"), HasSubstr("6 processes"));
   EXPECT_THAT(refused("--micro-batch-size '2"), HasSubstr("quote"));

@@ -92,8 +92,10 @@ std::string breaks(const std::string& name, const PlacedPlan& placed, const pipe
     if (name == "megatron" && pipelined && zero > 1) return "zero";
     if (name == "deepspeed" && ((pipelined && zero > 1) || (wide && zero > 2))) return "zero";
   }
+  if (profile.attention_heads > 0 && profile.attention_heads % *widths.begin() != 0 && name != "jax") return "heads";
   const Schedule schedule = placed.plan.schedule;
   if (stages > 1) {
+    if (name == "deepspeed" && *widths.begin() > 1) return "wide stages";
     if (schedule == Schedule::kAdaptive || schedule == Schedule::k1f1bOverlap) return "schedule";
     if (schedule == Schedule::kGpipe && (name == "megatron" || name == "deepspeed")) return "schedule";
     if (schedule == Schedule::k1f1b && (name == "jax" || name == "maxtext")) return "schedule";
@@ -175,7 +177,8 @@ TEST(Frameworks, DocsListThem) {
     const std::string line = "| `" + std::string(row.name) + "` | " + row.what + " | " + join(schedules) + " | " +
                              (row.mesh ? "as many" : "any") + " | " + to_string(row.cuts) + " | " +
                              row_levels(row.zero_alone) + " | " + row_levels(row.zero_wide) + " | " +
-                             row_levels(row.zero_stages) + " | " +
+                             row_levels(row.zero_stages) + " | " + (row.whole_heads ? "whole" : "any") + " | " +
+                             (row.wide_stages ? "yes" : "no") + " | " +
                              (row.recompute_by_stage ? "by stage" : "all or none") + " |\n";
     EXPECT_NE(docs.find(line), std::string::npos) << "docs/frameworks.md lacks the row\n" << line;
     if (!limits_plans(row)) continue;
@@ -232,6 +235,10 @@ TEST(Frameworks, BruteForce) {
       if (error.kind() != ErrorKind::kUsage) throw;  // more samples than times are known for
       continue;
     }
+    // In pipelines of torch and torchtitan a stage has all of its gradients in memory, whatever shards them.
+    made.options.whole_gradients = true;
+    const Problem whole(made.profile, made.cluster, made.options);
+    made.options.whole_gradients = false;
     std::vector<double> best(all_frameworks().size(), kInfinity);
     for_each_plan_of_stages(*problem, [&](const Plan& plan) {
       for (const pipeline::PlacedStage& stage : place(*problem, plan).stages) {
@@ -240,14 +247,16 @@ TEST(Frameworks, BruteForce) {
       const PlacedPlan placed = place(*problem, plan);
       // One stage under a schedule of another name: what is in flight decides.
       if (plan.num_stages() == 1 && plan.schedule != Schedule::k1f1b) return;
-      const bool fits = feasible(*problem, plan);
+      const bool fits = feasible(*problem, plan), fits_whole = feasible(whole, plan);
       double length = 0;
       for (std::size_t f = 0; f < all_frameworks().size(); ++f) {
         const Framework& framework = all_frameworks()[f];
         const std::string rule = breaks(framework.name, placed, made.profile);
         const std::string why = inexpressible(framework, placed, made.profile);
         ASSERT_EQ(rule.empty(), why.empty()) << framework.name << ": " << rule << " / " << why;
-        if (!fits || !rule.empty()) continue;
+        const bool keeps = plan.num_stages() > 1 && framework.name == std::string("torch");
+        const bool titan = plan.num_stages() > 1 && framework.name == std::string("torchtitan");
+        if (!(keeps || titan ? fits_whole : fits) || !rule.empty()) continue;
         if (length == 0) length = simulate_step_ms(*problem, plan);
         best[f] = std::min(best[f], length);
       }
