@@ -20,12 +20,12 @@ using graph::Opcode;
 namespace {
 
 // More steps than any softmax has between its scores and its exponential: masks, scales, the largest score.
-constexpr std::size_t kMostSteps = 96;
+constexpr std::size_t kStepsToScores = 96;
 
 // The products of the exponential's own size that it is made of.
 std::vector<NodeId> scores_of(const ChainFlow& chain, NodeId exponential) {
   std::vector<NodeId> open{exponential}, found;
-  for (std::size_t next = 0; next < open.size() && next < kMostSteps; ++next) {
+  for (std::size_t next = 0; next < open.size() && next < kStepsToScores; ++next) {
     for (const NodeId operand : chain.flow.operands(open[next])) {
       const bool same = chain.elements(operand) == chain.elements(exponential) && !chain.has(chain.free, operand);
       if (!same || std::find(open.begin(), open.end(), operand) != open.end()) continue;
@@ -42,7 +42,7 @@ std::vector<NodeId> scores_of(const ChainFlow& chain, NodeId exponential) {
 
 // How often a factor of the scores holds each of its values: the queries of a group of the keys they share.
 std::int64_t repeats(const ChainFlow& chain, NodeId factor) {
-  for (std::size_t step = 0; step < kMostSteps; ++step) {
+  for (std::size_t step = 0; step < kStepsToScores; ++step) {
     const auto operands = chain.flow.operands(factor);
     NodeId from = operands.empty() ? kNone : operands[0];
     if (chain.opcode(factor) == Opcode::kMultiply && chain.has(chain.free, from)) from = operands[1];  // a scale
