@@ -117,6 +117,16 @@ void read_plan_or_layout(Call& call) {
   }
   call.overrides = make_overrides(call.table, options);
   if (!options.layout.empty()) call.layout = planners::parse_layout(options.layout, call.overrides, *call.framework);
+  if (call.layout && call.layout->micro_batches > 0) {
+    const std::string number = std::to_string(call.layout->micro_batches);
+    call.table.set_unless_given("micro-batches", number, "--layout");
+    if (options.micro_batches != number) {
+      throw Error(ErrorKind::kUsage,
+                  "--micro-batches " + options.micro_batches + " contradicts the layout's " + number +
+                      " micro-batches of a step",
+                  "leave --micro-batches out");
+    }
+  }
   // What is asked about is looked at.
   std::vector<int>& widths = options.input.given_widths;
   if (call.given) widths = call.given->widths;
