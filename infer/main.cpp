@@ -262,6 +262,14 @@ void note_provenance(const Call& call, PlanDocument& document) {
   // Of times that another option says the plan is not the software's.
   const Software* const software = call.runs_in.software;
   if (software != nullptr && has_times(*software) && !call.runs_in.timed) document.provenance.erase("option_software");
+  // Of a given plan that was counted for another framework the times are no longer its software's.
+  const bool of_plan = call.given && call.table.source_of("software") == call.given->source;
+  if (!of_plan || call.table.source_of("for") == "default") return;
+  if (call.runs_in.timed) {
+    document.provenance["option_software"] = software->name;
+  } else {
+    document.provenance.erase("option_software");
+  }
 }
 
 // What the answer's sentences depend on besides the document.
