@@ -121,6 +121,16 @@ void read_plan_or_layout(Call& call) {
   }
   call.overrides = make_overrides(call.table, options);
   if (!options.layout.empty()) call.layout = planners::parse_layout(options.layout, call.overrides, *call.framework);
+  if (call.layout && call.layout->micro_batches > 0) {
+    const std::string number = std::to_string(call.layout->micro_batches);
+    call.table.set_unless_given("micro-batches", number, "--layout");
+    if (options.micro_batches != number) {
+      throw Error(ErrorKind::kUsage,
+                  "--micro-batches " + options.micro_batches + " contradicts the layout's " + number +
+                      " micro-batches of a step",
+                  "leave --micro-batches out");
+    }
+  }
   // What is asked about is looked at.
   std::vector<int>& widths = options.input.given_widths;
   if (call.given) widths = call.given->widths;
@@ -256,6 +266,14 @@ void note_provenance(const Call& call, PlanDocument& document) {
   // Of times that another option says the plan is not the software's.
   const Software* const software = call.runs_in.software;
   if (software != nullptr && has_times(*software) && !call.runs_in.timed) document.provenance.erase("option_software");
+  // Of a given plan that was counted for another framework the times are no longer its software's.
+  const bool of_plan = call.given && call.table.source_of("software") == call.given->source;
+  if (!of_plan || call.table.source_of("for") == "default") return;
+  if (call.runs_in.timed) {
+    document.provenance["option_software"] = software->name;
+  } else {
+    document.provenance.erase("option_software");
+  }
 }
 
 // What the answer's sentences depend on besides the document.

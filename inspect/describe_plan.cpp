@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/join.h"
 #include "common/base/json_object.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
@@ -20,6 +21,25 @@ namespace automap::inspect {
 namespace {
 
 using Align = TextTable::Align;
+
+Json corrected_json(const pipeline::MeasuredStep& step) {
+  return {{"layout", step.layout},
+          {"batch", step.batch},
+          {"measured_ms", step.measured_ms},
+          {"estimated_ms", step.estimated_ms},
+          {"compute_factor", step.compute_factor},
+          {"network_factor", step.network_factor}};
+}
+
+// By what the plan's times are no longer those of the estimate.
+std::string corrected_text(const pipeline::MeasuredStep& step) {
+  std::vector<std::string> what;
+  if (step.compute_factor != 1) what.push_back("compute takes " + format_number(step.compute_factor) + " times");
+  if (step.network_factor != 1) what.push_back("the network " + format_number(step.network_factor) + " times");
+  return (what.empty() ? "by nothing" : join(what, ", ") + " as long") + ": " + step.layout + " at a batch of " +
+         format_amount(step.batch) + " took " + format_ms(step.measured_ms) + " (--measured-step), " +
+         format_ms(step.estimated_ms) + " by the estimate";
+}
 
 }  // namespace
 
@@ -41,6 +61,7 @@ Description describe_plan(Description out, const std::string& text, const std::s
   d["simulated_step_ms"] = p.simulated_step_ms;
   d["lower_bound_ms"] = p.lower_bound_ms > 0 ? Json(p.lower_bound_ms) : Json();
   d["gap"] = p.lower_bound_ms > 0 ? Json(p.gap) : Json();
+  d["measured_step"] = p.measured_step ? corrected_json(*p.measured_step) : Json();
 
   Facts facts;
   facts.add("model", p.model.empty() ? "(unnamed)" : p.model + ", " + count_of(p.num_instructions, "instruction"));
@@ -52,6 +73,7 @@ Description describe_plan(Description out, const std::string& text, const std::s
   if (p.lower_bound_ms > 0) {
     facts.add("lower bound", format_ms(p.lower_bound_ms) + ", gap " + format_percent(p.gap));
   }
+  if (p.measured_step) facts.add("corrected", corrected_text(*p.measured_step));
   TextTable table({{"stage"},
                    {"first layer", Align::kLeft},
                    {"last layer", Align::kLeft},

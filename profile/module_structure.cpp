@@ -79,12 +79,6 @@ bool is_pure(Opcode opcode) {
   }
 }
 
-// Custom calls that only mark a value.
-bool is_annotation(std::string_view target) {
-  return graph::is_sharding_mark(target) || target == "annotate_device_placement" || target == "LayoutConstraint" ||
-         target == "MoveToHost" || target == "MoveToDevice" || target == "PinToHost";
-}
-
 class StructureFinder {
  public:
   StructureFinder(const Graph& graph, ModuleStructure* out) : graph_(graph), out_(*out) {}
@@ -272,7 +266,11 @@ class StructureFinder {
       case Opcode::kDomain: return Kind::kAlias;
       case Opcode::kOptBarrier: return graph_.shape_of(id).is_tuple() ? Kind::kFree : Kind::kAlias;
       case Opcode::kCustomCall:
-        if (!is_annotation(graph::string_attribute(graph_, id, "custom_call_target"))) return Kind::kKernel;
+        // As graph::analyze_cost() counts them: marks cost nothing, whatever they take and give.
+        if (!graph::is_annotation(graph_, id) &&
+            !graph::is_sharding_mark(graph::string_attribute(graph_, id, "custom_call_target"))) {
+          return Kind::kKernel;
+        }
         return graph_.operands(id).size() != 1 || graph_.shape_of(id).is_tuple() ? Kind::kFree : Kind::kAlias;
       case Opcode::kReduce: return Kind::kReduce;
       case Opcode::kCall:

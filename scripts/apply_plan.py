@@ -414,19 +414,23 @@ KICK_SHARE = 1 / 64           # of --rtol; what is computed soundly moves by far
 # Before that, an update is judged by its own sensitivity: moments are compared as tightly as everything else, and the
 # update may differ by as much as the differences of its moments, entry by entry, explain, twice.
 UPDATE_FACTOR = 2
+# Results that are stored in few digits differ by the last of them where the numbers before storing differ by next to nothing.
+LAST_DIGIT = {"bfloat16": 2.0**-7, "float16": 2.0**-10}
 
 
 class Comparison:
     """A result on one device (alone) and on many (sharded): arrays of the host."""
 
     def __init__(self, np, name, alone, sharded, rtol, atol):
-        self.np, self.name, self.rtol, self.atol = np, name, rtol, atol
+        self.stored = np.asarray(alone).dtype.name
+        self.last_digit = LAST_DIGIT.get(self.stored, 0.0)
+        self.np, self.name, self.rtol, self.atol = np, name, max(rtol, self.last_digit), atol
         kind = np.complex128 if np.iscomplexobj(alone) else np.float64
         self.alone, self.sharded = np.asarray(alone).astype(kind), np.asarray(sharded).astype(kind)
         self.largest = float(np.max(np.abs(self.alone[np.isfinite(self.alone)]), initial=0.0))
         self.apart = self.distance(self.sharded)
         # A gradient that is zero but for rounding has no meaningful relative difference: --atol.
-        self.differ = self.apart > max(rtol * self.largest, atol)
+        self.differ = self.apart > max(self.rtol * self.largest, atol)
         self.rounding = np.zeros(self.alone.shape, bool)
         self.random = np.zeros(self.alone.shape, bool)
 
@@ -445,12 +449,13 @@ class Comparison:
 
     def excuse_update(self, before, slots):
         """Of an updated variable, with its value before and the Comparisons of its slots: entries that differ by no more
-        than the update would when its slots change as much as they did. Adam's m / sqrt(v) changes by |u| (dm / m + dv / v)."""
+        than the update would when its slots change as much as they did. Adam's m / sqrt(v) changes by |u| (dm / m + dv / v).
+        Where slots are stored in few digits, the update may have been made of what they were before."""
         np = self.np
         update = np.maximum(np.abs(self.alone - before), np.abs(self.sharded - before))
         with np.errstate(divide="ignore", invalid="ignore"):
             change = sum(np.where(slot.apart == 0, 0.0, slot.apart / np.minimum(np.abs(slot.alone), np.abs(slot.sharded)))
-                         for slot in slots)
+                         + slot.last_digit for slot in slots)
             allowed = UPDATE_FACTOR * update * np.minimum(change, 2.0)
         sound = np.isfinite(self.apart) & np.logical_and.reduce([~slot.differ for slot in slots])
         self.rounding |= self.differ & sound & (self.apart <= allowed)
@@ -693,6 +698,7 @@ def run(options, plan):
         "temporary_bytes_per_device": getattr(memory, "temp_size_in_bytes", None),
         **told(comparisons),
         "rtol": rtol,
+        "rtol_of_narrow": {c.stored: c.rtol for c in comparisons if c.rtol > rtol},
         "half_precision": half,
         "atol": options.atol,
         "equal": not differing_of(comparisons),
@@ -706,7 +712,8 @@ def verdict_lines(report):
     """Whether two runs compute the same, for people."""
     worst, differing = report["worst_relative_difference"], report["differing_results"]
     lines = [("equal: " if report["equal"] else "DIFFERENT: ") + f"{report['results']} results, largest relative "
-             f"difference {'infinite' if worst is None else f'{worst:.2g}'} (allowed {report['rtol']:g})"]
+             f"difference {'infinite' if worst is None else f'{worst:.2g}'} (allowed {report['rtol']:g}"
+             + "".join(f", of {kind} {allowed:.2g}" for kind, allowed in report.get("rtol_of_narrow", {}).items()) + ")"]
     for result in differing[:MOST_NAMED]:
         lines.append(f"  {result['result']}: {result['entries']:,} of {result['of']:,} entries, {result['why']}")
     if len(differing) > MOST_NAMED:
@@ -763,7 +770,8 @@ def main():
                         help="FUNCTION() returns (step, arguments)")
     parser.add_argument("--specs", metavar="FILE.py", help="take the shardings from what --emit-jax wrote")
     parser.add_argument("--rtol", type=float, help="largest relative difference per result (1e-4; 0.03 "
-                                                   "of a step that computes in bf16 or f16)")
+                                                   "of a step that computes in bf16 or f16); results that are "
+                                                   "stored in these may always differ by their last digit")
     parser.add_argument("--atol", type=float, default=1e-6, help="absolute differences up to this do not count (1e-6)")
     parser.add_argument("--seed", type=int, default=0, help="of the values that are filled in (0)")
     parser.add_argument("--platform", default="cpu", help="JAX platform; cpu (the default) gets as many host devices as "

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/base/cli.h"
+#include "common/base/clock.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/base/text_table.h"
@@ -93,6 +94,7 @@ class PlanCommand {
     log_verbose("read and analysed in " + std::to_string(std::lround(elapsed_ms())) +
                 " ms: " + std::to_string(loaded_.model->flow().size()) + " nodes, " +
                 std::to_string(loaded_.model->linkage().num_groups()) + " linkage groups");
+    request_.search.limits.ends_s = steady_seconds() + request_.search.limits.budget_s;
     count_anew();
     // The first Ctrl-C ends learning with the best so far; everything else is quick.
     std::optional<StopToken> stop;
@@ -171,6 +173,7 @@ class PlanCommand {
 
   // The quickest mesh that fits, of the cluster and then of larger ones.
   std::string what_would_fit(bool cluster_was_tried) {
+    if (late()) return "";
     count_anew();  // without the partitions that were tried
     know_widths(widths_of_meshes(meshes_of(*loaded_.model, cluster_)));
     for (int times = cluster_was_tried ? 2 : 1; times <= kMostTimesTheCluster; times *= 2) {
@@ -194,6 +197,7 @@ class PlanCommand {
 
   // The largest micro-batch with which what was asked for fits, the samples of a step as they are.
   std::string smaller_micro_batch() {
+    if (late()) return "";
     const std::optional<planners::StepSize> own = cost_->step_size();
     if (!own) return "";
     const bool one_axis = !mesh_ && shards_ > 0;
@@ -253,7 +257,7 @@ class PlanCommand {
       PlanningRequest tighter = request_;  // rows of what weights multiply may be split, too: whatever fits
       tighter.memory_limit_bytes = searched * limit / found * std::pow(kTighterTry, attempt);
       tighter.or_least = true;
-      bool none = attempt == kMemoryTries || shards_ == 1;
+      bool none = attempt == kMemoryTries || shards_ == 1 || late();
       if (!none) {
         try {
           *loaded_.model = fresh_of(fresh);
@@ -325,10 +329,14 @@ class PlanCommand {
     return {widths.begin(), widths.end()};
   }
 
+  // Whether the time of all searches is over (--budget).
+  bool late() const { return steady_seconds() >= request_.search.limits.ends_s; }
+
   // The partitions of replicas of so many devices, as far as they split something.
   void know_widths(const std::vector<int>& widths) {
     for (const int width : widths) {
       if (cost_->knows(width)) continue;
+      if (late() && !mesh_) continue;
       sharding::ShardingModel model = loaded_.model->another_axis(width);
       PlanningRequest request = as_width_request(request_);
       if (data_) request.reshard = true;
@@ -522,7 +530,7 @@ class PlanCommand {
   PlanOptions& options_;
   const bool data_;
   OutputFiles files_;
-  const PlanningRequest request_;
+  PlanningRequest request_;
   std::optional<MeshSizes> mesh_;
   int shards_ = 0;  // 0: auto
   machine::Cluster cluster_;

@@ -124,6 +124,18 @@ bool parse_duration(const std::string& text, double* seconds) {
   return false;
 }
 
+namespace {
+
+// As people say it: "12ms", "1.5s". What is read of it is the same number.
+std::string duration_text(double seconds) {
+  const std::string ms = number_text(seconds * 1e3) + "ms";
+  double again = 0;
+  const bool same = seconds > 0 && seconds < 1 && parse_duration(ms, &again) && again == seconds;
+  return same ? ms : number_text(seconds) + "s";
+}
+
+}  // namespace
+
 Option& Option::range(double smallest, double largest) {
   smallest_ = smallest;
   largest_ = largest;
@@ -282,7 +294,7 @@ std::string OptionTable::value_text(const Option& option) const {
   return std::visit(
       Overloaded{[](Option::Flag f) { return std::string(*f.value ? "true" : "false"); },
                  [](Option::OnOff f) { return std::string(*f.value ? "on" : "off"); },
-                 [](Option::Seconds s) { return std::isfinite(*s.value) ? number_text(*s.value) + "s" : "none"; },
+                 [](Option::Seconds s) { return std::isfinite(*s.value) ? duration_text(*s.value) : "none"; },
                  [](int* n) { return std::to_string(*n); }, [](std::int64_t* n) { return std::to_string(*n); },
                  [](std::uint64_t* n) { return std::to_string(*n); }, [](double* x) { return number_text(*x); },
                  [](std::string* s) { return *s; }, [](std::vector<std::string>* list) { return join(*list, ","); }},

@@ -653,7 +653,7 @@ bool is_annotation(const Graph& graph, InstructionId id) {
     return false;
   const std::string target = string_attribute(graph, id, "custom_call_target");
   for (const char* word : {"Sharding", "SPMD", "sdy", "annotate_device_placement", "MoveTo", "LayoutConstraint",
-                           "xla.gpu.ext", "AllocateBuffer", "PinToDevice"}) {
+                           "xla.gpu.ext", "AllocateBuffer", "PinTo"}) {
     if (target.find(word) != std::string::npos) return true;
   }
   return false;

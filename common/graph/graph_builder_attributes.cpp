@@ -40,14 +40,16 @@ class AttributeCheck {
       case Opcode::kCollectivePermuteStart: for_each_pair([](std::int64_t, std::int64_t) {}); return;
       case Opcode::kConvolution: need("dim_labels", "labels like b01f_01io->b01f"); return;
       case Opcode::kConcatenate:
+      case Opcode::kSort: one_dimension("1 number"); return;
+      // Of several XLA takes the first.
       case Opcode::kAllGather:
       case Opcode::kAllGatherStart:
       case Opcode::kReduceScatter:
-      case Opcode::kSort:
       case Opcode::kGetDimensionSize:
-      case Opcode::kSetDimensionSize: one_dimension("1 number"); return;
+      case Opcode::kSetDimensionSize: one_dimension("1 number", false); return;
+      // One of whole arrays has none.
       case Opcode::kAllToAll:
-        if (find_attribute(attributes_, "dimensions")) one_dimension("at most 1 number", 0);
+        if (find_attribute(attributes_, "dimensions")) one_dimension("1 number, or no dimensions at all");
         return;
       default: return;
     }
@@ -61,10 +63,12 @@ class AttributeCheck {
       case Opcode::kConcatenate: return concatenate();
       case Opcode::kAllGather: return gathered(true);
       case Opcode::kReduceScatter: return gathered(false);
-      case Opcode::kAllToAll:
-      case Opcode::kSort:
       case Opcode::kGetDimensionSize:
       case Opcode::kSetDimensionSize:
+        if (operand(0).is_array()) below(integers("dimensions")[0], operand(0), "dimensions");
+        break;
+      case Opcode::kAllToAll:
+      case Opcode::kSort:
       case Opcode::kReverse:
       case Opcode::kBroadcast:
       case Opcode::kTranspose: {
@@ -113,10 +117,10 @@ class AttributeCheck {
     if (!ok) fail(key, "is " + short_text(where(key)) + ", expected a list of numbers");
     return values;
   }
-  void one_dimension(const std::string& expected, std::size_t least = 1) const {
+  void one_dimension(const std::string& expected, bool alone = true) const {
     need("dimensions", expected);
     const std::size_t count = integers("dimensions").size();
-    if (count < least || count > 1) {
+    if (count < 1 || (alone && count > 1)) {
       fail("dimensions", "is " + short_text(where("dimensions")) + ", expected " + expected);
     }
   }

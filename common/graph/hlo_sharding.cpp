@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
+#include "common/base/printable.h"
 #include "common/graph/text_scanner.h"
 
 namespace automap::graph {
@@ -10,6 +12,7 @@ namespace {
 
 constexpr int kMaxNesting = 8;
 constexpr std::int64_t kMostDevices = std::int64_t{1} << 31;
+constexpr int kShownColumns = 40;
 
 class Reader : internal::TextScanner {
  public:
@@ -117,6 +120,23 @@ class Reader : internal::TextScanner {
     read_named_split(text.substr(begin + 2), text.substr(0, end + 1), &out->split);
   }
 
+  // Behind "last_tile_dims": "={manual, replicated}". XLA knows no other kinds, and takes an empty list.
+  bool last_tile_dims(HloSharding* out) {
+    if (!take("=") || !take("{")) return fail("lacks {...} behind last_tile_dims=");
+    if (take("}")) return true;
+    constexpr std::string_view kKinds[] = {"replicated", "manual", "maximal", "unreduced"};
+    do {
+      const std::string_view kind = word();
+      if (kind.empty()) return fail("lacks the kind of a subgroup");
+      if (std::find(std::begin(kKinds), std::end(kKinds), kind) == std::end(kKinds)) {
+        return fail("has '" + excerpt(kind, kShownColumns) +
+                    "' among its last_tile_dims, expected replicated, manual, maximal or unreduced");
+      }
+      ++out->subgroups;
+    } while (take(","));
+    return take("}") || fail("lacks a '}' behind last_tile_dims");
+  }
+
   // "[2,4]<=[8]T(1,0) last_tile_dim_replicate}" or "[2,2]0,1,2,3}"
   bool tiled(HloSharding* out) {
     out->kind = HloSharding::Kind::kTiled;
@@ -153,22 +173,26 @@ class Reader : internal::TextScanner {
         return fail("puts " + std::to_string(tiles) + " tiles on " + std::to_string(count) + " devices");
       }
     }
+    bool subgroups = false;
     while (!peek('}')) {
       const std::string_view field = word();
-      if (field == "last_tile_dim_replicate") {
+      const bool replicate = field == "last_tile_dim_replicate";
+      if ((replicate || field == "last_tile_dims") && std::exchange(subgroups, true)) {
+        return fail("says twice what its last tiles are");
+      }
+      if (replicate) {
         out->subgroups = 1;
       } else if (field == "last_tile_dims") {
-        if (!take("=") || !take("{")) return fail("lacks {...} behind last_tile_dims=");
-        do {
-          if (word().empty()) return fail("lacks the kind of a subgroup");
-          ++out->subgroups;
-        } while (take(","));
-        if (!take("}")) return fail("lacks a '}' behind last_tile_dims");
+        if (!last_tile_dims(out)) return false;
       } else if (field == "metadata" || field == "shard_as" || field == "shard_like") {
         break;
       } else {
         return fail("has something unknown behind its devices");
       }
+    }
+    if (out->subgroups > out->tiles.size()) {
+      return fail("has " + std::to_string(out->subgroups) + " subgroups for " + std::to_string(out->tiles.size()) +
+                  " tile dimensions");
     }
     if (tiles < kMostDevices) {
       out->split = devices.empty() ? split_of_iota(out->tiles, out->subgroups, extents, order)

@@ -53,7 +53,7 @@ std::string gathered_parameter(const Graph& graph, InstructionId id) {
     HloSharding sharding;
     if (graph.instruction(from).opcode != Opcode::kParameter || !raw || !read_sharding(*raw, &sharding).empty())
       continue;
-    if (graph.shape_of(from).dims != graph.shape_of(operand).dims || dims.size() != 1 || dims[0] < 0) continue;
+    if (graph.shape_of(from).dims != graph.shape_of(operand).dims || dims.empty() || dims[0] < 0) continue;
     if (sharding.parts(static_cast<std::size_t>(dims[0])) <= 1) continue;
     return "parameter '" + std::string(graph.instruction(from).name) + "' of shape " +
            std::string(graph.shape_of(from).text) + ", annotated " + std::string(*raw) +

@@ -74,7 +74,7 @@ void moving_collective_rule(RuleBuilder& b) {
     }
     return;
   }
-  if (moved.size() != 1 || b.num_operands() != b.num_results()) return b.refuse();
+  if (moved.empty() || b.num_operands() != b.num_results()) return b.refuse();
   for (std::int32_t i = 0; i < b.num_operands(); ++i) {
     if (b.rank(i) != b.rank(b.result(i))) return b.refuse();
     for (std::int32_t dim = 0; dim < b.rank(i); ++dim) {
@@ -104,7 +104,7 @@ void custom_call_rule(RuleBuilder& b) {
 // get-dimension-size: only the one dimension's size is read, the result is a scalar.
 void dimension_size_rule(RuleBuilder& b) {
   const std::vector<std::int64_t> read = graph::int_list_attribute(b.graph(), b.id(), "dimensions");
-  if (read.size() != 1 || b.num_operands() != 1) return b.refuse();
+  if (read.empty() || b.num_operands() != 1) return b.refuse();
   for (std::int32_t dim = 0; dim < b.rank(0); ++dim) {
     if (dim == read[0]) {
       b.block({0, dim}, Block::kWhole);

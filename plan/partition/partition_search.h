@@ -18,7 +18,10 @@ std::int64_t search_units(Effort effort);
 struct SearchLimits {
   // Work, which is counted: a search that only this ends is the same on every run.
   std::int64_t units = search_units(Effort::kNormal);
-  double budget_s = std::numeric_limits<double>::infinity();  // wall time, an additional stop
+  // Wall time, two additional stops: from when a search begins, and (of all searches of a command) until this time of
+  // steady_seconds().
+  double budget_s = std::numeric_limits<double>::infinity();
+  double ends_s = std::numeric_limits<double>::infinity();
   std::uint64_t seed = 1;
 };
 // With StopToken as one more stop.

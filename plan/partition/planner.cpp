@@ -9,6 +9,7 @@
 #include <set>
 #include <tuple>
 
+#include "common/base/clock.h"
 #include "common/base/error.h"
 #include "common/base/text_table.h"
 #include "common/graph/user_shardings.h"
@@ -516,7 +517,7 @@ class Planning {
     double peak = judge_found(), floor = 0;
     if (best || estimate_of(now_.chosen).expected_ms() >= request_.useless_ms) return;
     std::vector<TriedLimit> tried = {{std::numeric_limits<double>::infinity(), kept_by(now_.chosen)}};
-    for (int round = 0; shards_ > 1 && round < memory_rounds(); ++round) {
+    for (int round = 0; shards_ > 1 && round < memory_rounds() && !late(); ++round) {
       const double next =
           floor > 0 ? untried_limit(tried, floor, !best)
                     : tried.back().kept * std::min(std::pow(kMostKept, round + 1), kTighter * limit_bytes_ / peak);
@@ -542,6 +543,13 @@ class Planning {
     }
     model_.relink(shards_, best->gathers);
     now_ = std::move(*best);
+  }
+
+  // Whether the time of all searches is over: nothing more is begun.
+  bool late() {
+    const bool over = steady_seconds() >= request_.search.limits.ends_s;
+    cut_by_time_ = cut_by_time_ || over;
+    return over;
   }
 
   int memory_rounds() const {
@@ -727,7 +735,7 @@ class Planning {
   // Linkage groups cut where that pays, when the step is estimated shorter by it.
   void cut_groups() {
     // What is given has its gathers already, beside which none are looked for.
-    if (!request_.reshard || !by_time_of_variables() || shards_ == 1 || keeps()) return;
+    if (!request_.reshard || !by_time_of_variables() || shards_ == 1 || keeps() || late()) return;
     const auto start = std::chrono::steady_clock::now();
     SearchLimits limits = quick_search().limits;
     limits.units = std::max(limits.units, request_.search.limits.units / kCutShare);
@@ -812,6 +820,7 @@ class Planning {
   void ask_fewer_devices() {
     if (!by_time_of_variables() || now_.answers.empty() || request_.other != nullptr || !request_.compare || keeps())
       return;
+    if (late()) return;
     // Of fewer devices the step is known added up: overlapped it is no longer.
     const double step_ms =
                      request_.overlap ? estimate_of(now_.chosen).expected_ms() : now_.answers.front().score.step_ms,
@@ -975,7 +984,7 @@ class Planning {
 
   // What the other objective would choose, of groups that are not cut.
   void ask_other_objective() {
-    if (shards_ == 1 || other_objective_ || !request_.compare) return;
+    if (shards_ == 1 || other_objective_ || !request_.compare || late()) return;
     const bool time = request_.objective == PartitionObjective::kTime;
     models::PartitionProblem swapped = now_.problem;
     swapped.objective = time ? PartitionObjective::kCount : PartitionObjective::kTime;

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "common/base/cli.h"
+#include "common/base/clock.h"
 #include "common/base/error.h"
 #include "common/base/suggest.h"
 #include "common/base/text_table.h"
@@ -35,7 +36,7 @@ std::int64_t search_units(Effort effort) {
 WorkLimits work_limits(const SearchLimits& limits) {
   WorkLimits work;
   work.units = limits.units;
-  work.seconds = limits.budget_s;
+  work.seconds = std::min(limits.budget_s, limits.ends_s - steady_seconds());
   work.cancelled = StopToken::stop_requested;
   return work;
 }

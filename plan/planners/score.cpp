@@ -290,7 +290,17 @@ constexpr LayoutWord kLayoutWords[] = {{"data-parallel", "dp"},
                                        {"zero-stage", "zero"},
                                        {"zero-level", "zero"},
                                        {"vpp", "chunks"},
-                                       {"virtual-stages", "chunks"}};
+                                       {"vp", "chunks"},
+                                       {"vp-size", "chunks"},
+                                       {"virtual-stages", "chunks"},
+                                       {"virtual-pipeline-model-parallel-size", "chunks"},
+                                       {"gas", "micro-batches"},
+                                       {"grad-accum", "micro-batches"},
+                                       {"gradient-accumulation", "micro-batches"},
+                                       {"gradient-accumulation-steps", "micro-batches"},
+                                       {"num-microbatches", "micro-batches"},
+                                       {"data-parallel-shard-degree", "dp-shard"},
+                                       {"data-parallel-replicate-degree", "dp-replicate"}};
 // Kinds of parallelism that are not planned: what they are, and their words.
 constexpr LayoutWord kUnplanned[] = {{"cp", "parallelism of sequences"},
                                      {"context-parallel-size", "parallelism of sequences"},
@@ -332,6 +342,24 @@ std::string key_of(const std::string& word, std::string_view value) {
   return key;
 }
 
+struct LayoutPart {
+  std::string word, value;  // as typed
+};
+
+// Replicas of which each stores parts (fsdp, dp_shard), of which there are several: torchtitan's HSDP.
+[[noreturn]] void refuse_hsdp(const LayoutPart& parts, const LayoutPart& copies) {
+  int n = 0, m = 0;
+  const auto read = [](const std::string& text, int& number) {
+    std::from_chars(text.data(), text.data() + text.size(), number);
+    return number > 0 && number <= 1 << 15;
+  };
+  const bool known = read(parts.value, n) && read(copies.value, m);
+  const std::string dp = "dp=" + (known ? std::to_string(n * m) : std::string("auto"));
+  refuse_layout("--layout: " + parts.word + "=" + parts.value + " and " + copies.word + "=" + copies.value +
+                    ": copies of sharded replicas (HSDP) are not planned",
+                dp + ",zero=3 keeps one part on each replica, " + dp + ",zero=0 all of it");
+}
+
 }  // namespace
 
 Layout parse_layout(std::string_view text, const StageOverrides& overrides, const Framework& framework) {
@@ -339,7 +367,7 @@ Layout parse_layout(std::string_view text, const StageOverrides& overrides, cons
       "for example --layout dp=8,pp=4,micro-batch-size=2,zero=1,recompute=layer,schedule=1f1b";
   Layout layout;
   std::vector<std::string> seen;
-  bool fsdp = false;
+  std::optional<LayoutPart> sharded, copied;
   for (bool more = true; more;) {
     const std::size_t comma = std::min(text.find(','), text.size());
     const std::string_view part = text.substr(0, comma);
@@ -350,19 +378,30 @@ Layout parse_layout(std::string_view text, const StageOverrides& overrides, cons
       refuse_layout("--layout: '" + std::string(part) + "' is no KEY=VALUE", kExample);
     }
     const std::string word(part.substr(0, equals));
-    const std::string_view value = part.substr(equals + 1);
+    std::string_view value = part.substr(equals + 1);
     std::string key = key_of(word, value);
     if (key.empty()) continue;
-    const bool beside = std::find(seen.begin(), seen.end(), "zero") != seen.end();
-    if (beside && (key == "fsdp" || (key == "zero" && fsdp))) {
-      refuse_layout("--layout: fsdp is dp with zero=3, and zero stands beside it", "leave one of them out");
+    if (key == "hsdp") {
+      refuse_layout("--layout: " + word + ": copies of sharded replicas (HSDP) are not planned",
+                    "dp=N,zero=3 keeps one part on each of N replicas, dp=N,zero=0 all of it");
     }
-    if (key == "fsdp") {
-      fsdp = true;
+    // One part is all of it.
+    if ((key == "dp-shard" || key == "dp-replicate") && value == "1") continue;
+    if (key == "dp-shard" || key == "fsdp") sharded = LayoutPart{word, std::string(value)};
+    if (key == "dp-replicate") copied = LayoutPart{word, std::string(value)};
+    if (sharded && copied) refuse_hsdp(*sharded, *copied);
+    const bool beside = std::find(seen.begin(), seen.end(), "zero") != seen.end();
+    if (sharded && beside && (key == "dp-shard" || key == "fsdp" || key == "zero")) {
+      refuse_layout("--layout: " + sharded->word + " is dp with zero=3, and zero stands beside it",
+                    "leave one of them out");
+    }
+    if (key == "dp-shard" || key == "fsdp") {
       seen.emplace_back("zero");
       layout.variant.zero = 3;
-      key = "dp";
+      // All devices that are left, as torchtitan says it.
+      if (key == "dp-shard" && value == "-1") value = "auto";
     }
+    if (key == "dp-shard" || key == "fsdp" || key == "dp-replicate") key = "dp";
     if (std::find(seen.begin(), seen.end(), key) != seen.end())
       refuse_layout("--layout: " + key + " stands twice", kExample);
     seen.push_back(key);
@@ -374,6 +413,8 @@ Layout parse_layout(std::string_view text, const StageOverrides& overrides, cons
       layout.tp = whole_number(value, key, 1);
     } else if (key == "micro-batch-size") {
       layout.micro_batch_size = whole_number(value, key, 1);
+    } else if (key == "micro-batches") {
+      layout.micro_batches = whole_number(value, word, 1);
     } else if (key == "zero") {
       layout.variant.zero = whole_number(value, key, 0);
       if (layout.variant.zero > 3) refuse_layout("--layout: zero is 0, 1, 2 or 3", kExample);
@@ -405,7 +446,7 @@ Layout parse_layout(std::string_view text, const StageOverrides& overrides, cons
     } else {
       refuse_layout("--layout: unknown key '" + word +
                         "', known: dp, fsdp, pp, tp, micro-batch-size, zero, recompute, schedule, layers, behind, "
-                        "chunks, layers-per-chunk",
+                        "chunks, layers-per-chunk, micro-batches",
                     kExample);
     }
   }

@@ -25,6 +25,7 @@ struct Layout {
   int dp = 1, pp = 1;                 // dp 0: as many as there are devices for
   int tp = 1;                         // devices of a replica, which hold its tensors in parts
   std::int64_t micro_batch_size = 0;  // 0: not said
+  int micro_batches = 0;              // of a step, where its words said so (gas=4), for the question; else 0
   pipeline::StageVariant variant;
   pipeline::Schedule schedule = pipeline::Schedule::kAdaptive;
   // [pp chunks] of the model's one stack in each part, part p on stage p mod pp; empty: spread evenly. The last may be

@@ -4,6 +4,7 @@ import json
 import operator
 import os
 import re
+import secrets
 import tempfile
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -158,14 +159,38 @@ class Plan:
         return notebook.table([], told) + notebook.sentences(self.warnings) + picture
 
     def save(self, path):
-        """Writes the JSON, which every program of AutoMap takes, and automap.load."""
-        Path(path).write_text(json.dumps(self.record, indent=1) + "\n", encoding="utf-8")
+        """Writes the JSON, which every program of AutoMap takes, and automap.load. A file of that name is replaced as a whole:
+        where the plan cannot be written, it stays as it was."""
+        _write_whole(path, json.dumps(self.record, indent=1) + "\n")
 
     def __str__(self):
         expected = "" if self.expected_ms is None else " ({:.4g} to {:.4g})".format(*self.expected_ms)
         return (f"{self.record['model']} on {self.devices} devices of {self.record['cluster']}: {self.layout}, {self.step_ms:.4g} ms a step"
                 f"{expected} of {self.batch_size} samples, {self.memory_bytes / 2**30:.3g} of {self.capacity_bytes / 2**30:.3g} GiB "
                 "on the fullest device" + ("" if self.fits else ", which is too much"))
+
+
+def _write_whole(path, text):
+    """`text` as a file: whatever happens, at `path` is what was there before or all of `text`. What is no file of its own
+    (/dev/stdout, a FIFO) is written to."""
+    given, path = path, Path(path).resolve()  # of a link, what it points at
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
+    written = path.with_name(f".automap.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        with open(written, "x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists():
+            os.chmod(written, path.stat().st_mode & 0o7777)
+        os.replace(written, path)
+    except BaseException as error:
+        written.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename, error.filename2 = str(given), None
+        raise
 
 
 def plan(step, *arguments, cluster, batch_size=None, micro_batch_size=None, **options):

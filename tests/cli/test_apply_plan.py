@@ -421,6 +421,22 @@ class Comparison(unittest.TestCase):
         both.excuse_update(np.ones(2), [self.compared([1e-9, 1], [0.1, 1])])
         self.assertEqual(both.open().tolist(), [True, False])
 
+    def test_results_in_few_digits_may_differ_by_the_last_one(self):
+        import numpy as np
+
+        def half(alone, sharded, rtol=1e-4):
+            return load_script().Comparison(np, "mu", np.array(alone, np.float16), np.array(sharded, np.float16), rtol, 1e-6)
+
+        both = half([1, 1, 0.5], [1 + 2.0**-10, 1 - 2.0**-11, 0.5])
+        self.assertFalse(both.open().any())
+        self.assertEqual(half([1, 1], [1 + 3 * 2.0**-10, 1]).open().tolist(), [True, False])
+        self.assertEqual(half([1, 1], [1.02, 1], rtol=0.03).rtol, 0.03)  # what is asked for may be more
+        # An update by moments that are stored so, and were not the same before; one of wider moments may not differ.
+        for slots, differ in (([half([1, 1], [1, 1])], [False, True]), ([self.compared([1, 1], [1, 1])], [True, True])):
+            both = self.compared([0.9, 0.9], [0.9001, 0.95])
+            both.excuse_update(np.ones(2), slots)
+            self.assertEqual(both.open().tolist(), differ)
+
     def test_slots_go_with_the_variable_of_the_longest_path(self):
         import types
 

@@ -162,6 +162,16 @@ class Infer(ProgramTest):
         other = run("automap-infer", *asked[:3], "--plan", path, "--for", "megatron", "--json")
         self.assertEqual(json.loads(other.stdout)["simulated_step_ms"], implied["simulated_step_ms"])
         self.assertIn("counted in megatron (--for); the plan was made with a compiled step", other.stderr)
+        # A file that is written of a plan for another framework is of that one's times.
+        self.assertEqual(run("automap-infer", *asked, "--for", "megatron", "-q", "-o", path).returncode, 0)
+        for framework, software in (("torch", "torch-eager"), ("jax", None)):
+            counted = self.folder / "counted.json"
+            first = run("automap-infer", *asked[:3], "--plan", path, "--for", framework, "-o", counted, "--quiet")
+            self.assertEqual(first.returncode, 0, first.stderr)
+            written, again = json.loads(counted.read_text()), run("automap-infer", *asked[:3], "--plan", counted, "--json")
+            self.assertEqual(written["provenance"].get("option_software"), software)
+            self.assertEqual(json.loads(again.stdout)["simulated_step_ms"], written["simulated_step_ms"])
+            self.assertNotIn("counted in", again.stderr)
         fifty = run("automap-infer", *asked, "--for", "megatron", "--device", "a100-80gb:host_us=50")
         self.assertIn("50 us of host time a kernel, as --device says", fifty.stdout)
 

@@ -261,7 +261,22 @@ class Inspect(unittest.TestCase):
         out = run(path).stdout.decode()
         for word in ("pipeline plan with 2 stages", f"{PLAN['micro_batches']} micro-batches", "h/0", "7-10", "5-8", "10.0 %"):
             self.assertIn(word, out)
+        self.assertIsNone(d["measured_step"])
+        self.assertNotIn("corrected", out)
         self.assertIn("contradicts", self.error(self.file("bad.json", json.dumps({**PLAN, "cuts": [5]}))))
+
+    def test_what_corrects_a_plan_is_said(self):
+        step = {"layout": "dp=8", "batch": 64, "measured_ms": 12.0, "estimated_ms": 10.0, "factor": 1.2, "scaled": "compute",
+                "compute_factor": 1.25, "network_factor": 1, "class": "v100", "usual_factors": [0.9, 1.3], "usual": True}
+        for changed, said in (({}, "compute takes 1.25 times as long: dp=8 at a batch of 64 took 12.0 ms (--measured-step), 10.0 ms by the"),
+                              ({"network_factor": 1.25, "scaled": "everything"}, "compute takes 1.25 times, the network 1.25 times as long: dp=8"),
+                              ({"compute_factor": 1, "scaled": "nothing"}, "by nothing: dp=8 at a batch")):
+            path = self.file("plan.json", json.dumps({**PLAN, "measured_step": {**step, **changed}}))
+            with self.subTest(said):
+                self.assertEqual(self.document(path)["measured_step"],
+                                 {key: {**step, **changed}[key] for key in ("layout", "batch", "measured_ms", "estimated_ms",
+                                                                            "compute_factor", "network_factor")})
+                self.assertIn(said, " ".join(run(path).stdout.decode().split()))
 
     def test_devices_of_a_plan_are_those_of_the_cluster(self):
         path = Path(self.folder.name) / "plan.json"

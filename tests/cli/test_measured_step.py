@@ -127,7 +127,7 @@ class MeasuredStep(ProgramTest):
         self.assertEqual(result.returncode, 0, result.stderr)
         emitted = run("automap-emit", path, "--to", "maxtext", "--model", QUESTION[0], "--cluster", "a100-2x8", "-o",
                       self.folder / "arguments")
-        said = re.search(r"takes ([\d.]+) ms.*: (automap-infer .*--measured-step 0.012s --layout .*) -o FILE", emitted.stderr)
+        said = re.search(r"takes ([\d.]+) ms.*: (automap-infer .*--measured-step 12ms --layout .*) -o FILE", emitted.stderr)
         self.assertTrue(said, emitted.stderr)
         found = run(*shlex.split(said[2]), "--json")
         self.assertEqual(found.returncode, 0, found.stderr)

@@ -127,6 +127,24 @@ class Notebook(ResultsTest):
         self.assertRegex(page, "Train model on .*<p>The timeline cannot be drawn: cannot read .*model.hlo: No such file")
         self.assertIn("the plan has no step to draw", automap.Plan(plan.record)._repr_html_())
 
+    def test_a_saved_plan_is_whole_or_the_one_before(self):
+        plan, path = automap.evaluate(TINY, **LAYOUT), self.folder / "saved" / "plan.json"
+        with self.assertRaises(FileNotFoundError) as raised:
+            plan.save(path)
+        self.assertEqual(raised.exception.filename, str(path))
+        path.parent.mkdir()
+        path.write_text("before")
+        path.chmod(0o640)
+        link = self.folder / "link.json"
+        link.symlink_to(path)
+        # The disk is full behind the first half.
+        with mock.patch("os.fsync", side_effect=OSError(28, "No space left on device")), self.assertRaises(OSError) as raised:
+            plan.save(str(link))
+        self.assertEqual((raised.exception.filename, path.read_text(), os.listdir(path.parent)), (str(link), "before", ["plan.json"]))
+        plan.save(link)
+        self.assertEqual((automap.load(path, TINY).record, os.listdir(path.parent)), (plan.record, ["plan.json"]))
+        self.assertEqual((path.stat().st_mode & 0o777, link.is_symlink()), (0o640, True))
+
     def test_relative_paths_start_where_they_did(self):
         self.small()
         before = os.getcwd()

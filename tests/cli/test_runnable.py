@@ -424,15 +424,23 @@ class Runnable(ProgramTest):
         ask = (FIXTURES / "transformer_bf16.hlo.gz", "--cluster", "a100-2x8", "--batch", 64)
         for words, ours in (("mbs=4,dp=2", "micro-batch-size=4,dp=2"), ("fsdp=8,MBS=4", "dp=8,zero=3,micro-batch-size=4"),
                             ("tensor-model-parallel-size=2,pipeline_model_parallel_size=2,micro_batch_size=4,data-parallel-size=2",
-                             "tp=2,pp=2,micro-batch-size=4,dp=2"), ("dp=8,cp=1,ep=1,mbs=4,zero_stage=1", "dp=8,micro-batch-size=4,zero=1")):
+                             "tp=2,pp=2,micro-batch-size=4,dp=2"), ("dp=8,cp=1,ep=1,mbs=4,zero_stage=1", "dp=8,micro-batch-size=4,zero=1"),
+                            ("dp_replicate=1,dp_shard=8,mbs=4", "dp=8,zero=3,micro-batch-size=4"), ("dp_shard=-1,tp=2,mbs=4", "dp=8,tp=2,zero=3,micro-batch-size=4"),
+                            ("dp_replicate=8,dp_shard=1,gas=2", "dp=8,micro-batch-size=4"), ("pp=4,vp=1,mbs=4", "pp=4,micro-batch-size=4")):
             with self.subTest(words):
                 self.assertEqual(self.plan(*ask, "--layout", words)["simulated_step_ms"], self.plan(*ask, "--layout", ours)["simulated_step_ms"])
+        # As many micro-batches as are said, whatever the batch is.
+        plan = self.plan(*ask[:3], "--layout", "dp=8,mbs=4,gradient_accumulation_steps=3")
+        self.assertEqual((plan["micro_batches"], plan["micro_batch_samples"]), (3, 32))
         for words, said in (("dp=8,cp=2", "parallelism of sequences is not planned"), ("ep=2", "parallelism of experts is not planned"),
                             ("dp=8,gbs=128", "--batch 128"), ("fsdp=8,dp=2", "dp stands twice"), ("zero=1,fsdp=8", "leave one of them out"), ("fsdp=8,zero=1", "leave one of them out"),
                             ("tp=2,tensor-parallel-size=2", "tp stands twice"), ("dp=8,sp=true", "--sequence-parallel says it"),
+                            ("dp_shard=4,dp_replicate=2", "dp=8,zero=3 keeps one part"), ("hsdp=2x4", "(HSDP) are not planned"), ("dp_replicate=2,fsdp=-1", "dp=auto,zero=3"),
+                            ("dp_shard=8,dp=2", "dp stands twice"), ("zero=2,dp_shard=8", "dp_shard is dp with zero=3"), ("dp=8,gas=0", "gas is '0'"),
                             ("dq=8", "unknown key 'dq'")):
             with self.subTest(words):
                 self.assert_fails(run("automap-infer", *ask, "--layout", words), 2, said)
+        self.assert_fails(run("automap-infer", *ask, "--layout", "dp=8,gas=2", "--micro-batches", 4), 2, "leave --micro-batches out")
 
     def test_a_forward_pass_is_called_one(self):
         result = run("automap-infer", FIXTURES / "vit_forward.hlo.gz", "--cluster", "config-a", "--effort", "quick")

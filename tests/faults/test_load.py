@@ -116,7 +116,7 @@ class Load(ProgramTest):
         self.assertTrue(plan["cut_by_time"])
         self.assertIn("time limit ended the search", result.stderr)
         self.assertTrue(any("time limit" in warning for warning in plan["warnings"]))
-        self.assertEqual(plan["provenance"]["option_time_limit"], "0.001s")
+        self.assertEqual(plan["provenance"]["option_time_limit"], "1ms")
         result = run("automap-search", "opp", model, "--budget", "1ms", "--json")
         self.assertEqual(result.returncode, 0, result.stderr)
         plan = json.loads(result.stdout)

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "common/base/clock.h"
 #include "common/base/error.h"
 #include "common/base/rng.h"
 #include "models/learner/online_learner.h"
@@ -39,7 +40,7 @@ constexpr std::int64_t kPerUpdate = 400'000;
 WorkLimits work_limits(const SearchLimits& limits, const RainbowOptions& options) {
   WorkLimits work;
   work.units = limits.units;
-  work.seconds = limits.budget_s;
+  work.seconds = std::min(limits.budget_s, limits.ends_s - steady_seconds());
   work.cancelled = options.stop_requested;
   return work;
 }

@@ -344,9 +344,11 @@ TEST(HloFaults, WhatDoesNotFitIsRefusedOrWrittenDown) {
 TEST(HloFaults, AttributesThatMustBeThere) {
   for (const auto& [instruction, what] : std::vector<std::pair<std::string, std::string>>{
            {"all-gather(x), dimensions={}", "expected 1 number"},
-           {"all-gather(x), dimensions={0,1}", "expected 1 number"},
+           {"reduce-scatter(x), dimensions={}, to_apply=s", "expected 1 number"},
            {"all-gather(x)", "has no dimensions"},
-           {"all-to-all(x), dimensions={0,1}", "at most 1 number"},
+           {"all-to-all(x), dimensions={0,1}", "expected 1 number, or no dimensions at all"},
+           {"all-to-all(x), dimensions={}", "is {}, expected 1 number, or no dimensions at all"},
+           {"concatenate(x, x), dimensions={0,1}", "expected 1 number"},
            {"concatenate(x, x), dimensions={}", "expected 1 number"},
            {"sort(x), dimensions={}", "expected 1 number"},
            {"iota()", "has no iota_dimension"},
@@ -364,6 +366,25 @@ TEST(HloFaults, AttributesThatMustBeThere) {
   }
 }
 
+// Of several dimensions XLA takes the first.
+TEST(HloFaults, TheFirstOfSeveralDimensionsIsTaken) {
+  const auto result = [](const std::string& instruction) {
+    const Graph g = read_short(
+        "s {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n"
+        "ENTRY e {\n  x = f32[4,6] parameter(0)\n  ROOT r = " +
+        instruction + "\n}\n");
+    EXPECT_TRUE(g.warnings().empty()) << g.warnings()[0];
+    return g.shape_of(g.entry().root).text;
+  };
+  EXPECT_EQ(result("f32[8,6] all-gather(x), replica_groups={{0,1}}, dimensions={0,1}"), "f32[8,6]");
+  EXPECT_EQ(result("f32[4,12] all-gather(x), replica_groups={{0,1}}, dimensions={1,7}"), "f32[4,12]");
+  EXPECT_EQ(result("f32[2,6] reduce-scatter(x), replica_groups={{0,1}}, dimensions={0,1}, to_apply=s"), "f32[2,6]");
+  EXPECT_EQ(result("s32[] get-dimension-size(x), dimensions={1,1}"), "s32[]");
+  EXPECT_THAT(short_error("ENTRY e {\n  x = f32[4,6] parameter(0)\n"
+                          "  ROOT r = f32[8,6] all-gather(x), replica_groups={{0,1}}, dimensions={1,0}\n}\n"),
+              HasSubstr("does not fit the operand f32[4,6] and the result f32[8,6]"));
+}
+
 // A sharding that says nothing possible changes nothing that is read: it is only said.
 TEST(HloFaults, MalformedShardingsAreSaid) {
   for (const auto& [sharding, what] : std::vector<std::pair<std::string, std::string>>{
@@ -375,6 +396,12 @@ TEST(HloFaults, MalformedShardingsAreSaid) {
            {"{{replicated}, {replicated}}", "has 2 elements for 1 arrays"},
            {"{banana}", "says neither"},
            {"{devices=}", "lacks a list of tiles"},
+           {"{devices=[2,1,2]<=[4] last_tile_dims={foo}}", "has 'foo' among its last_tile_dims, expected replicated"},
+           {"{devices=[2,1,2]<=[4] last_tile_dims={unknown}}", "has 'unknown' among its last_tile_dims"},
+           {"{devices=[2,1,2]<=[4] last_tile_dims={manual,}}", "lacks the kind of a subgroup"},
+           {"{devices=[2,1,2]<=[4] last_tile_dims={manual manual}}", "lacks a '}' behind last_tile_dims"},
+           {"{devices=[2,1,2]<=[4] last_tile_dims={manual} last_tile_dim_replicate}", "says twice"},
+           {"{devices=[2]<=[2] last_tile_dims={manual,replicated}}", "has 2 subgroups for 1 tile dimensions"},
        }) {
     const Graph g = read_short("ENTRY e {\n  ROOT x = f32[4,6] parameter(0), sharding=" + sharding + "\n}\n");
     ASSERT_EQ(g.warnings().size(), 1u) << sharding;
@@ -383,7 +410,9 @@ TEST(HloFaults, MalformedShardingsAreSaid) {
   for (const char* sharding :
        {"{replicated}", "{manual}", "{maximal device=3}", "{devices=[2,2]<=[4]}",
         "{devices=[1,2,2]<=[2,2]T(1,0) last_tile_dim_replicate}", "{devices=[2,1,2]0,1,2,3 last_tile_dims={manual}}",
-        "{unknown shard_as 1}", "{devices=[2,1]0,1 metadata={op_name=\"a\"}}"}) {
+        "{devices=[2,1,2,2]<=[8] last_tile_dims={ manual , unreduced }}", "{devices=[2,2]<=[4] last_tile_dims={}}",
+        "{devices=[2,1,2]<=[4] last_tile_dims={maximal} metadata={op_name=\"a\"}}", "{unknown shard_as 1}",
+        "{devices=[2,1]0,1 metadata={op_name=\"a\"}}"}) {
     const Graph g =
         read_short(std::string("ENTRY e {\n  ROOT x = f32[4,6] parameter(0), sharding=") + sharding + "\n}\n");
     EXPECT_TRUE(g.warnings().empty()) << sharding << ": " << g.warnings()[0];
