@@ -197,6 +197,13 @@ std::pair<Value, Value> Tape::sort(Value keys, Value values, bool descending) {
   return {first, push(Opcode::kGetTupleElement, at(values).array, {both}, {1})};
 }
 
+Value Tape::random_bits(Value key, const Dims& to) {
+  AM_CHECK(type(key) == Type::kU64 && dims(key) == Dims{2});
+  const Array bits{Type::kU32, to};
+  const Value both = push(Opcode::kRngBitGenerator, bits, {key});  // the next key, and them
+  return push(Opcode::kGetTupleElement, bits, {both}, {1});
+}
+
 Value Tape::convolution(Value x, Value kernel, Array array, Window window) {
   const Value value = push(Opcode::kConvolution, std::move(array), {x, kernel});
   nodes_.back().window = std::move(window);

@@ -27,6 +27,7 @@ from jax._src import xla_bridge
 from jax._src.lib import xla_client
 from jaxlib import _hlo
 
+jax.config.update("jax_enable_x64", True)
 for path in sys.argv[1:]:
     text = "HloModule step\\n" + open(path).read().split("\\n", 1)[1]
     entry = text[text.index("\\nENTRY"):]
@@ -42,6 +43,10 @@ for path in sys.argv[1:]:
     for number in range(len(found)):
         name, kind, dims = found[number]
         weight = name.startswith("params")
+        if kind == "u64":  # by which masks are drawn
+            values.append(np.array([3, 4], np.uint64))
+            direction.append(np.zeros(dims, np.uint64))
+            continue
         value = random.integers(0, 8, dims) if kind == "s32" else random.standard_normal(dims) * (0.3 if weight else 1) + ("scale" in name)
         if name.startswith("opt_state"):
             value = np.zeros(dims)
@@ -165,8 +170,9 @@ class Descriptions(unittest.TestCase):
         if python is None:
             self.skipTest(NO_JAX)
         files = []
-        for name, document, words in (("tiny", TINY, []), ("again", TINY, ["--remat", "layer"]), ("experts", EXPERTS, []),
-                                      ("images", IMAGES, [])):
+        dropped = {**TINY, "dropout_rate": 0.3}
+        for name, document, words in (("tiny", TINY, []), ("again", dropped, ["--remat", "layer"]), ("dropped", dropped, []),
+                                      ("experts", EXPERTS, []), ("images", IMAGES, [])):
             files.append(self.folder / f"{name}.hlo")
             done = self.run_program("automap-profile", self.write(name + ".json", document), "--model-samples", "2",
                                     "--model-optimizer", "sgd", "--hlo", files[-1], *words)
