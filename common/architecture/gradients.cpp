@@ -232,9 +232,7 @@ void Tape::repeat(const Range& range, Value* gradient) {
     for (const Value input : nodes_[i].inputs) {
       const Opcode opcode = at(input).opcode;
       const bool inside = static_cast<std::size_t>(input) >= range.from;
-      // A key goes through it: the same bits by the same key would be drawn once, and kept.
-      const bool at_hand = opcode == Opcode::kParameter && type(input) != Type::kU64;
-      if (inside || at_hand || opcode == Opcode::kConstant || opcode == Opcode::kIota) continue;
+      if (inside || opcode == Opcode::kConstant || opcode == Opcode::kIota || opcode == Opcode::kParameter) continue;
       if (std::find(reads.begin(), reads.end(), input) == reads.end()) reads.push_back(input);
     }
   }

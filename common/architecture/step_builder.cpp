@@ -245,7 +245,10 @@ double StepBuilder::num_weights() const {
 }
 
 graph::Graph StepBuilder::build(const std::string& source) {
-  if (model_.attention_dropout > 0 || model_.dropout > 0) key_ = tape_.parameter("key", {Type::kU64, {2}});
+  if (model_.attention_dropout > 0 || model_.dropout > 0) {
+    // Four words, as JAX has keys: it takes no numbers of 64 bits unless asked to.
+    key_ = tape_.bits_as(tape_.reshape(tape_.parameter("key", {Type::kU32, {4}}), {2, 2}), {Type::kU64, {2}});
+  }
   Value x = kNoValue;
   for (std::size_t i = 0; i < model_.stacks.size(); ++i) {
     x = run(model_.stacks[i], embedded(model_.stacks[i], i == 0));

@@ -87,6 +87,10 @@ Value Tape::convert(Value x, Type wanted) {
   return type(x) == wanted ? x : push(Opcode::kConvert, {wanted, dims(x)}, {x});
 }
 
+Value Tape::bits_as(Value x, Array array) {
+  return push(Opcode::kBitcastConvert, std::move(array), {x});
+}
+
 Value Tape::broadcast(Value x, const Dims& to, const Dims& places) {
   AM_CHECK(places.size() == dims(x).size());
   for (std::size_t i = 0; i < places.size(); ++i) AM_CHECK(to[index(places[i])] == dims(x)[i]);

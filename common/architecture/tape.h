@@ -84,6 +84,7 @@ class Tape {
   Value scaled(Value x, double factor) { return multiply(x, filled(factor, at(x).array)); }
   Value shifted(Value x, double term) { return add(x, filled(term, at(x).array)); }
   Value convert(Value x, Type type);
+  Value bits_as(Value x, Array array);  // the same bits, as other numbers
 
   // `places`: the dimension of the result that each of x becomes.
   Value broadcast(Value x, const Dims& dims, const Dims& places);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "common/graph/random_key.h"
 #include "common/graph/training_step_analysis.h"
 #include "common/graph/user_shardings.h"
 

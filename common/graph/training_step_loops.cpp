@@ -2,6 +2,7 @@
 #include <unordered_map>
 
 #include "common/base/error.h"
+#include "common/graph/random_key.h"
 #include "common/graph/training_step_analysis.h"
 #include "common/graph/trip_count.h"
 

@@ -43,13 +43,6 @@ bool is_float(const Shape& shape) {
   }
 }
 
-bool is_random_key(const Shape& shape) {
-  if (!shape.is_array() || shape.dims.size() != 1) return false;
-  const std::int64_t words = shape.dims[0];
-  return (shape.type == ElementType::kU32 && (words == 2 || words == 4)) ||
-         (shape.type == ElementType::kU64 && (words == 2 || words == 3));
-}
-
 // --- Variable lists ---
 
 namespace {

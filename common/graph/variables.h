@@ -88,7 +88,5 @@ std::vector<std::int32_t> match_requests(const std::vector<EntryInput>& inputs,
                                          std::vector<std::int32_t>* of_request = nullptr);
 
 bool is_float(const Shape& shape);
-// What random bits are drawn by: u32[2], u32[4], u64[2] or u64[3].
-bool is_random_key(const Shape& shape);
 
 }  // namespace automap::graph

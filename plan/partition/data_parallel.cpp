@@ -13,7 +13,7 @@
 
 #include "common/base/error.h"
 #include "common/graph/hlo_cost.h"
-#include "common/graph/variables.h"
+#include "common/graph/random_key.h"
 
 namespace automap::partition {
 

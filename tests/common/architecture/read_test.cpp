@@ -121,6 +121,7 @@ TEST(Description, DropoutIsDrawnWhereItIsSaid) {
   EXPECT_EQ(masks(tiny(R"(,"hidden_dropout":0.99)")), 7);
   EXPECT_EQ(masks(tiny(R"(,"dropout_rate":0.1)")), 10);
   EXPECT_EQ(masks(tiny(R"(,"resid_pdrop":0.1,"attn_pdrop":0.2,"hidden_dropout":null)")), 10);
+  EXPECT_EQ(masks(tiny(R"(,"dropout_rate":0.1)"), "selective"), 10 + 3);
   // Drawn again for the backward pass where layers are computed again: not the embeddings'.
   EXPECT_EQ(masks(tiny(R"(,"dropout_rate":0.1)"), "layer"), 10 + 9);
   const std::string table = R"({"schema":"automap.layers/1","hidden":64,"vocabulary":128,"sequence":32,)";
@@ -150,10 +151,10 @@ TEST(Description, DropoutIsSaidAndItsKeyIsNoData) {
   says(R"(,"dropout_rate":0.1)", "AdamW, dropout 0.1");
   says(R"(,"hidden_dropout":0.1)", ", dropout 0.1 (0 in attention)");
   says(R"(,"attention_dropout":0.25)", ", dropout 0.25 in attention alone");
-  // A batch of two has the dimension of the key.
-  const BuiltStep step = built(tiny(R"(,"dropout_rate":0.1)"), short_sequence(2));
+  // A batch of four has the dimension of the key.
+  const BuiltStep step = built(tiny(R"(,"dropout_rate":0.1)"), short_sequence(4));
   const graph::TrainingStep found = graph::analyze_training_step(step.graph);
-  EXPECT_EQ(found.batch, 2);
+  EXPECT_EQ(found.batch, 4);
   EXPECT_EQ(found.batch_inputs.size(), 2u);  // tokens and labels
   EXPECT_EQ(found.count(graph::InputRole::kStepInput), 3);
   EXPECT_EQ(found.count(graph::InputRole::kVariable), 3 * 9 + 3);
