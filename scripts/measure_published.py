@@ -6,8 +6,8 @@
 FOLDER holds what is read, each where it is there: published/vtrain_a100_servers.csv and vtrain-a100-single-server.csv
 (Megatron on A100s), published/dlperf_v100.tsv (OneFlow and Megatron on V100s), published/single_device.tsv (its rows of
 `gpt`), published/anchors.tsv. --every N reads every Nth row of the large table of one server (7). Every step is a file of
-Megatron's arguments that automap-infer is given, with the layout that was measured: no framework is needed. Dropout, which
-most of them had, is in none of these models.
+Megatron's arguments that automap-infer is given, with the layout that was measured: no framework is needed. Models have the
+dropout that Megatron has where nothing is said (0.1); of one device what the row says (`r`), and Llama none.
 
 Of each class the page has the number of steps, predicted / measured (below 1: too fast) as geometric mean and range, the
 mean error, the rank correlation, and between which factors of the estimate four of five measurements lie.
@@ -29,6 +29,10 @@ MOST_STEPS = 8  # of accumulation: more change nothing
 REFUSED = (2, 4)  # exit codes of automap-infer for what cannot be asked, and for what has no plan
 
 
+def dropout(rate):
+    return {"attention_dropout": str(rate), "hidden_dropout": str(rate)}
+
+
 class Asking:
     def __init__(self, programs, folder):
         self.program, self.folder, self.refused = programs / "automap-infer", folder, []
@@ -39,9 +43,9 @@ class Asking:
         path.write_text("\n".join(words) + "\n", encoding="utf-8")
         return path
 
-    def gpt(self, layers, hidden, heads, sequence, vocabulary, kind="--fp16"):
+    def gpt(self, layers, hidden, heads, sequence, vocabulary, kind="--fp16", **more):
         return self.model(num_layers=layers, hidden_size=hidden, num_attention_heads=heads, seq_length=sequence,
-                          max_position_embeddings=sequence, vocab_size=vocabulary, **{kind.strip("-"): bool(kind)} if kind else {})
+                          max_position_embeddings=sequence, vocab_size=vocabulary, **more, **{kind.strip("-"): bool(kind)} if kind else {})
 
     def step_ms(self, model, cluster, batch, layout, options=()):
         command = [self.program, model, "--cluster", cluster, "--batch", batch, "--layout", layout, "--memory", "off", "--json", "-q", *options]
@@ -87,7 +91,7 @@ def single(ask, path, device):
         if row["kind"] != "gpt" or not row["device"].startswith(device):
             continue
         sizes, steps = json.loads(row["arguments"]), min(MOST_STEPS, int(row["accumulation_steps"]))
-        model = ask.gpt(sizes["L"], sizes["h"], sizes["heads"], sizes["seq"], sizes["V"], TYPES[sizes["dt"]])
+        model = ask.gpt(sizes["L"], sizes["h"], sizes["heads"], sizes["seq"], sizes["V"], TYPES[sizes["dt"]], **dropout(sizes.get("r", 0)))
         layout = f"dp=1,micro-batch-size={sizes['b']},recompute={'layer' if sizes.get('remat') else 'none'}"
         options = OLD_MEGATRON if sizes["dt"] == "float16" else ("--software", "torch-eager")
         yield (ask.step_ms(model, SERVERS[row["device"]], sizes["b"] * steps, layout, options),
@@ -96,7 +100,7 @@ def single(ask, path, device):
 
 # Name in anchors.tsv: the model, and how it ran; with nothing recomputed (whole layers of those that recomputed a part).
 LLAMA = {"group_query_attention": True, "num_query_groups": 8, "swiglu": True, "untie_embeddings_and_output_weights": True, "bf16": True,
-         "normalization": "RMSNorm", "position_embedding_type": "rope", "disable_bias_linear": True}
+         "normalization": "RMSNorm", "position_embedding_type": "rope", "disable_bias_linear": True, **dropout(0)}
 ANCHORS = {
     "torchtitan-llama8b": (dict(num_layers=32, hidden_size=4096, num_attention_heads=32, ffn_hidden_size=14336, vocab_size=128256, seq_length=8192,
                                 **LLAMA), "h100-1x8", 8, "dp=8,zero=3,micro-batch-size=1,recompute=", ("none", "layer"), ("--software", "torch-compile")),

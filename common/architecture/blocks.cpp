@@ -79,7 +79,7 @@ Value StepBuilder::attended(const Block& block, Value query, Value key, Value va
     scores = tape_.add(scores, tape_.broadcast(bias, all, {1, 2, 3, 4}));
   }
   scores = masked(block, scores, q[1], k[1]);
-  const Value weights = as_compute(softmax(tape_.convert(scores, Type::kF32)));
+  const Value weights = dropped(as_compute(softmax(tape_.convert(scores, Type::kF32))), model_.attention_dropout);
   // [samples, group, head of group, query, feature]
   const Value sums = tape_.dot(weights, value, {{4}, {1}, {0, 1}, {0, 2}});
   const Value out = tape_.reshape(tape_.transpose(sums, {0, 3, 1, 2, 4}), {q[0], q[1], q[2] * tape_.dims(value)[3]});

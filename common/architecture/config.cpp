@@ -26,6 +26,8 @@ const Keys kVocabulary = {"vocab_size"};
 const Keys kPositions = {"max_position_embeddings", "n_positions"};
 const Keys kExperts = {"num_local_experts", "n_routed_experts", "num_experts"};
 const Keys kChosen = {"num_experts_per_tok"};
+const Keys kAttentionDropout = {"attention_dropout", "attn_pdrop", "attention_probs_dropout_prob", "dropout_rate"};
+const Keys kDropout = {"hidden_dropout", "resid_pdrop", "hidden_dropout_prob", "dropout_rate"};
 const Keys kActivation = {"hidden_act", "activation_function", "hidden_activation", "dense_act_fn",
                           "feed_forward_proj"};
 
@@ -62,6 +64,19 @@ class Config {
       fail(key, *value, "a number from 0 to 1000000");
     }
     return value->get<double>();
+  }
+
+  // 0 where none of them is there.
+  double dropout(const Keys& keys) const {
+    for (const char* key : keys) {
+      const Json* value = find({key});
+      if (value == nullptr) continue;
+      if (!value->is_number() || !(value->get<double>() >= 0 && value->get<double>() <= kMostDropped)) {
+        fail(key, *value, kDroppedRange);
+      }
+      return value->get<double>();
+    }
+    return 0;
   }
 
   std::int64_t size(const Keys& keys, std::int64_t most, std::optional<std::int64_t> absent = std::nullopt,
@@ -287,6 +302,8 @@ Model read_config(const Json& json, const std::string& source) {
   model.one_norm = has(*row, kOneNorm);
   model.tied = config.flag("tie_word_embeddings", has(*row, kTied));
   model.head_bias = has(*row, kHeadBias);
+  model.attention_dropout = config.dropout(kAttentionDropout);
+  model.dropout = config.dropout(kDropout);
   model.dtype = config.text({"torch_dtype", "dtype"}, "float32");
   if (row->family != Family::kDiffusion) model.hidden = config.size(kHidden, kMostWide);
   if (row->family == Family::kImages || row->family == Family::kDiffusion) {

@@ -15,6 +15,10 @@ std::int64_t size_or(const JsonValue& value, const char* key, std::int64_t absen
   return value.has(key) ? value.at(key).integer(1, most) : absent;
 }
 
+double share_or_none(const JsonValue& value, const char* key) {
+  return value.has(key) ? value.at(key).number(0, kMostDropped, kDroppedRange) : 0;
+}
+
 bool flag_or(const JsonValue& value, const char* key, bool absent) {
   return value.has(key) ? value.at(key).boolean() : absent;
 }
@@ -99,8 +103,10 @@ Model read_layer_table(const Json& json, const std::string& source_name) {
   const JsonSource source{source_name, ErrorKind::kData, ""};
   const JsonValue root(json, source);
   root.schema("automap.layers/", 1, "a table of layers");
-  root.only_keys({"schema", "name", "input", "head", "hidden", "vocabulary", "classes", "sequence", "positions",
-                  "image", "patch", "channels", "norm", "norm_place", "tied", "dtype", "encoder", "layers"});
+  root.only_keys(
+      {"schema",  "name",  "input",    "head", "hidden",     "vocabulary", "classes", "sequence",          "positions",
+       "image",   "patch", "channels", "norm", "norm_place", "tied",       "dropout", "attention_dropout", "dtype",
+       "encoder", "layers"});
   Model model;
   model.architecture = root.has("name") ? root.at("name").text() : "a table of layers";
   model.input =
@@ -136,6 +142,8 @@ Model read_layer_table(const Json& json, const std::string& source_name) {
       word_or(root, "norm_place", NormPlace::kBefore,
               {{"before", NormPlace::kBefore}, {"behind", NormPlace::kBehind}, {"around", NormPlace::kAround}});
   model.tied = flag_or(root, "tied", false);
+  model.dropout = share_or_none(root, "dropout");
+  model.attention_dropout = share_or_none(root, "attention_dropout");
   if (root.has("dtype")) model.dtype = root.at("dtype").text();
   if (root.has("encoder")) model.stacks.push_back(read_stack(root.at("encoder"), "encoder", model.hidden));
   model.stacks.push_back(read_stack(root.at("layers"), "layers", model.hidden));

@@ -110,6 +110,16 @@ Value StepBuilder::softmax(Value x) {
   return tape_.divide(shares, spread(tape_.reduce_sum(shares, {last_dim(dims)})));
 }
 
+Value StepBuilder::dropped(Value x, double rate) {
+  if (rate <= 0) return x;
+  const Array array = tape_.at(x).array;
+  // Other bits at every place, as the step has one key.
+  const Value key = tape_.shifted(key_, drawn_++);
+  const Value least = tape_.filled(std::floor(rate * 4294967296.0), {Type::kU32, array.dims});
+  const Value kept = tape_.compare("GE", tape_.random_bits(key, array.dims), least);
+  return tape_.select(kept, tape_.scaled(x, 1 / (1 - rate)), tape_.filled(0, array));
+}
+
 // The mean over all rows; a label's logit is fetched.
 Value StepBuilder::cross_entropy(Value logits, Value labels) {
   const Value x = tape_.convert(logits, Type::kF32);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <map>
 #include <utility>
 #include <vector>
@@ -11,6 +12,9 @@
 namespace automap::architecture {
 
 namespace {
+
+// What it drops of attention and of hidden states where its arguments do not say.
+constexpr double kMegatronsDropout = 0.1;
 
 std::vector<std::string> words_of(std::string_view text) {
   std::vector<std::string> words;
@@ -70,6 +74,18 @@ class Arguments {
     return value;
   }
 
+  double share(const std::string& name, double absent) const {
+    const auto found = values_.find(name);
+    if (found == values_.end()) return absent;
+    const std::string& word = found->second;
+    char* stop = nullptr;
+    const double value = std::strtod(word.c_str(), &stop);
+    if (word.empty() || *stop != '\0' || !(value >= 0 && value <= kMostDropped)) {
+      throw Error(ErrorKind::kData, source_ + ": " + name + ": found '" + word + "', expected " + kDroppedRange);
+    }
+    return value;
+  }
+
  private:
   std::string source_;
   std::map<std::string, std::string> values_;
@@ -117,6 +133,8 @@ Model read_megatron(std::string_view text, const std::string& source, StepOption
     mlp.chosen = arguments.size("--moe-router-topk", mlp.experts, mlp.experts > 1 ? 2 : 1);
     mlp.hidden = arguments.size("--moe-ffn-hidden-size", 1 << 20, mlp.hidden);
   }
+  model.attention_dropout = arguments.share("--attention-dropout", kMegatronsDropout);
+  model.dropout = arguments.share("--hidden-dropout", kMegatronsDropout);
   model.rms_norm = arguments.text("--normalization") == "RMSNorm";
   model.tied = !arguments.has("--untie-embeddings-and-output-weights");
   model.vocabulary = arguments.size("--vocab-size", 1 << 24, 50304);

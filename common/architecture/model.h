@@ -8,9 +8,11 @@
 
 namespace automap::architecture {
 
-// The largest sizes that a description may name.
+// The largest sizes, and share of dropped values, that a description may name.
 constexpr std::int64_t kMostWide = std::int64_t{1} << 20, kMostWords = std::int64_t{1} << 24, kMostLayers = 1024,
                        kMostHeads = 4096, kMostPositions = std::int64_t{1} << 24;
+constexpr double kMostDropped = 0.99;
+constexpr const char* kDroppedRange = "a share from 0 to 0.99";
 
 enum class BlockKind : std::uint8_t { kAttention, kMlp, kExperts, kConvolution };
 enum class Activation : std::uint8_t { kGelu, kGeluTanh, kRelu, kSilu };
@@ -69,6 +71,8 @@ struct Model {
   bool parallel = false, one_norm = false;  // a layer's blocks read the same; the same norm of it
   bool conditioned = false;                 // norms scaled and shifted, blocks scaled, by the time and class of noise
   bool tied = false, head_bias = false, head_transform = false;
+  double attention_dropout = 0,
+         dropout = 0;             // shares of scores, and of embeddings and blocks' outputs, that are dropped
   std::vector<Stack> stacks;      // the last makes the result; one before it encodes for it
   std::string dtype = "float32";  // of products
   std::int64_t longest = 0;       // positions that the model is made for

@@ -125,6 +125,18 @@ std::int64_t sequence_of(const Model& model, std::int64_t asked, const std::stri
   return sequence;
 }
 
+std::string of_dropout(const Model& model) {
+  const auto share = [](double rate) {
+    char text[40];
+    std::snprintf(text, sizeof text, "%g", rate);
+    return std::string(text);
+  };
+  const double rest = model.dropout, attention = model.attention_dropout;
+  if (rest <= 0 && attention <= 0) return "";
+  if (rest <= 0) return ", dropout " + share(attention) + " in attention alone";
+  return ", dropout " + share(rest) + (rest == attention ? "" : " (" + share(attention) + " in attention)");
+}
+
 std::string of_weights(double weights) {
   char text[40];
   if (weights >= 1e9) {
@@ -212,6 +224,7 @@ BuiltStep build_step(const Described& described, const std::string& source, cons
               (settings.optimizer == Optimizer::kSgd    ? "SGD with momentum"
                : settings.optimizer == Optimizer::kAdam ? "Adam"
                                                         : "AdamW");
+  out.taken += of_dropout(model);
   if (settings.remat != Remat::kNone)
     out.taken += ", " + std::string(settings.remat == Remat::kLayer ? "layers" : "attention") + " computed again";
   return out;

@@ -53,6 +53,7 @@ Value StepBuilder::embedded(const Stack& stack, bool first) {
     x = tape_.add(x, tape_.take(as_compute(types), ids, 0));
   }
   if (model_.embedding_norm) x = norm("norm", x);
+  x = dropped(x, model_.dropout);
   if (model_.conditioned) {
     // The time of the noise as 256 waves, through two products, and the class.
     const Value waves = as_compute(batch("time_waves", {Type::kF32, {n, 256}}));
@@ -107,6 +108,7 @@ Value StepBuilder::layer(const LayerGroup& group, Value x) {
     } else {
       in("again" + again, [&] { y = block(one, y); });
     }
+    y = dropped(y, model_.dropout);
     if (model_.norm == NormPlace::kAround) y = norm(name + "_out", y);
     if (model_.conditioned) y = tape_.multiply(y, modulations[3 * i + 2]);
     // A convolution that changes the size of its images goes on alone.
@@ -243,6 +245,10 @@ double StepBuilder::num_weights() const {
 }
 
 graph::Graph StepBuilder::build(const std::string& source) {
+  if (model_.attention_dropout > 0 || model_.dropout > 0) {
+    // Four words, as JAX has keys: it takes no numbers of 64 bits unless asked to.
+    key_ = tape_.bits_as(tape_.reshape(tape_.parameter("key", {Type::kU32, {4}}), {2, 2}), {Type::kU64, {2}});
+  }
   Value x = kNoValue;
   for (std::size_t i = 0; i < model_.stacks.size(); ++i) {
     x = run(model_.stacks[i], embedded(model_.stacks[i], i == 0));

@@ -50,6 +50,8 @@ class StepBuilder {
   Value activated(Activation activation, Value x);
   Value softmax(Value x);
   Value cross_entropy(Value logits, Value labels);
+  // x with a share `rate` of its values, drawn anew at every call, 0.
+  Value dropped(Value x, double rate);
 
   // --- blocks.cpp: the four families ---
   Value block(const Block& block, Value x);
@@ -81,6 +83,8 @@ class StepBuilder {
   Value encoded_ = kNoValue;                 // what cross attention reads
   Value condition_ = kNoValue;
   Value position_table_ = kNoValue;  // of the stack, for biases by distance
+  Value key_ = kNoValue;             // that the step's random bits are drawn by
+  int drawn_ = 0;                    // how often they were
 };
 
 }  // namespace automap::architecture

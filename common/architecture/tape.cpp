@@ -87,6 +87,10 @@ Value Tape::convert(Value x, Type wanted) {
   return type(x) == wanted ? x : push(Opcode::kConvert, {wanted, dims(x)}, {x});
 }
 
+Value Tape::bits_as(Value x, Array array) {
+  return push(Opcode::kBitcastConvert, std::move(array), {x});
+}
+
 Value Tape::broadcast(Value x, const Dims& to, const Dims& places) {
   AM_CHECK(places.size() == dims(x).size());
   for (std::size_t i = 0; i < places.size(); ++i) AM_CHECK(to[index(places[i])] == dims(x)[i]);
@@ -195,6 +199,13 @@ std::pair<Value, Value> Tape::sort(Value keys, Value values, bool descending) {
   const Value both = push(Opcode::kSort, {}, {keys, values}, {last, descending ? 1 : 0});
   const Value first = push(Opcode::kGetTupleElement, at(keys).array, {both}, {0});
   return {first, push(Opcode::kGetTupleElement, at(values).array, {both}, {1})};
+}
+
+Value Tape::random_bits(Value key, const Dims& to) {
+  AM_CHECK(type(key) == Type::kU64 && dims(key) == Dims{2});
+  const Array bits{Type::kU32, to};
+  const Value both = push(Opcode::kRngBitGenerator, bits, {key});  // the next key, and them
+  return push(Opcode::kGetTupleElement, bits, {both}, {1});
 }
 
 Value Tape::convolution(Value x, Value kernel, Array array, Window window) {

@@ -22,7 +22,7 @@
 
 namespace automap::architecture {
 
-using Type = graph::ElementType;  // kPred, kS32, kF32, kBf16 or kF16
+using Type = graph::ElementType;  // kPred, kS32, kU32, kU64, kF32, kBf16 or kF16
 
 using Value = std::int32_t;
 constexpr Value kNoValue = -1;
@@ -51,7 +51,7 @@ struct Window {
 // One operation. What `numbers` and `more` hold is the operation's (tape.cpp).
 struct Node {
   graph::Opcode opcode = graph::Opcode::kUnknown;
-  Array array;  // of a tuple (optimization barrier, sort): unused
+  Array array;  // of a tuple: unused (optimization barrier, sort), or its second part (random bits)
   std::vector<Value> inputs;
   Dims numbers;
   std::vector<Dims> more;
@@ -84,6 +84,7 @@ class Tape {
   Value scaled(Value x, double factor) { return multiply(x, filled(factor, at(x).array)); }
   Value shifted(Value x, double term) { return add(x, filled(term, at(x).array)); }
   Value convert(Value x, Type type);
+  Value bits_as(Value x, Array array);  // the same bits, as other numbers
 
   // `places`: the dimension of the result that each of x becomes.
   Value broadcast(Value x, const Dims& dims, const Dims& places);
@@ -106,6 +107,9 @@ class Tape {
   Value put(Value x, Value ids, Value rows, std::int64_t batch);
   // (keys, values) along the last dimension by ascending keys (descending where asked), both without derivatives.
   std::pair<Value, Value> sort(Value keys, Value values, bool descending);
+
+  // Of 32 bits each, by a key u64[2].
+  Value random_bits(Value key, const Dims& dims);
 
   // What stands between the two calls is computed again in the backward pass.
   std::size_t begin_again() const { return nodes_.size(); }

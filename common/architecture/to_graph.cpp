@@ -38,6 +38,7 @@ Dims range(std::int64_t from, std::int64_t to) {
 std::string literal(double value, Type type) {
   if (type == Type::kPred) return value != 0 ? "true" : "false";
   if (type == Type::kS32) return std::to_string(static_cast<std::int64_t>(value));
+  if (type == Type::kU32 || type == Type::kU64) return std::to_string(static_cast<std::uint64_t>(value));
   if (value < -1e300) return "-inf";
   char text[40];
   std::snprintf(text, sizeof text, "%.9g", value);
@@ -176,6 +177,9 @@ class Emitter {
       draft.shape = builder_.at(operands[0]).shape;
     } else if (node.opcode == Opcode::kSort) {
       draft.shape = tuple_of(node);
+    } else if (node.opcode == Opcode::kRngBitGenerator) {
+      const graph::ShapeId shapes[] = {builder_.at(operands[0]).shape, shape_of(node.array)};
+      draft.shape = builder_.tuple_shape({shapes, 2});
     } else {
       draft.shape = shape_of(node.array);
     }
@@ -242,6 +246,7 @@ class Emitter {
         put("is_stable", "true");
         put("to_apply", order_name(node.numbers[1] != 0, tape_.type(node.inputs[0])));
         return;
+      case Opcode::kRngBitGenerator: put("algorithm", "rng_default"); return;
       case Opcode::kGetTupleElement: put("index", std::to_string(node.numbers[0])); return;
       case Opcode::kCompare: put("direction", node.name); return;
       case Opcode::kSlice: {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "common/graph/random_key.h"
 #include "common/graph/training_step_analysis.h"
 #include "common/graph/user_shardings.h"
 
@@ -244,7 +245,7 @@ void StepAnalysis::list_batch_inputs(TrainingStep* step) const {
   for (std::size_t k = 0; k < step->inputs.size(); ++k) {
     const Shape& shape = flow_->shape(step->inputs[k].node);
     if (step->inputs[k].role != InputRole::kStepInput || !shape.is_array() || shape.dims.empty() ||
-        shape.dims[0] != step->batch)
+        shape.dims[0] != step->batch || is_random_key(shape))
       continue;
     step->batch_inputs.push_back({static_cast<std::int32_t>(k), 0});
     integers = integers || !is_float(shape);

@@ -2,6 +2,7 @@
 #include <unordered_map>
 
 #include "common/base/error.h"
+#include "common/graph/random_key.h"
 #include "common/graph/training_step_analysis.h"
 #include "common/graph/trip_count.h"
 
@@ -177,8 +178,7 @@ std::int64_t StepAnalysis::guess_batch(const TrainingStep& step, const ResultOf&
     const Shape& shape = flow_->shape(node);
     if (result_of.count(static_cast<std::int32_t>(k)) != 0 || !shape.is_array() || shape.dims.empty()) continue;
     if (is_float(shape) || !reads[static_cast<std::size_t>(node)]) continue;
-    // A random key is u32[2] or u32[4].
-    if (shape.type == ElementType::kU32 && shape.dims.size() == 1 && shape.dims[0] <= 4) continue;
+    if (is_random_key(shape)) continue;
     ++votes[shape.dims[0]];
   }
   if (votes.empty() && !step.training) {

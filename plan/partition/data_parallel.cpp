@@ -13,6 +13,7 @@
 
 #include "common/base/error.h"
 #include "common/graph/hlo_cost.h"
+#include "common/graph/random_key.h"
 
 namespace automap::partition {
 
@@ -623,8 +624,7 @@ std::vector<TensorDim> find_batch(const ShardingModel& model) {
     const NodeId node = model.inputs()[index(k)].node;
     const graph::Shape& shape = model.flow().shape(node);
     const std::vector<std::int64_t>& dims = shape.dims;
-    // A random key (two or four words) of a batch of two or four.
-    if (shape.type == graph::ElementType::kU32 && dims.size() == 1 && (dims[0] == 2 || dims[0] == 4)) continue;
+    if (graph::is_random_key(shape)) continue;  // whatever the batch is
     const auto found = std::find(dims.begin(), dims.end(), batch);
     if (found == dims.end() || batch <= 1) continue;
     out.push_back({node, static_cast<std::int32_t>(found - dims.begin())});

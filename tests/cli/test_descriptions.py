@@ -42,10 +42,10 @@ for path in sys.argv[1:]:
     for number in range(len(found)):
         name, kind, dims = found[number]
         weight = name.startswith("params")
-        value = random.integers(0, 8, dims) if kind == "s32" else random.standard_normal(dims) * (0.3 if weight else 1) + ("scale" in name)
+        value = random.integers(0, 8, dims) if kind in ("s32", "u32") else random.standard_normal(dims) * (0.3 if weight else 1) + ("scale" in name)
         if name.startswith("opt_state"):
             value = np.zeros(dims)
-        values.append(np.asarray(value, np.int32 if kind == "s32" else np.float32))
+        values.append(np.asarray(value, {"s32": np.int32, "u32": np.uint32}.get(kind, np.float32)))
         direction.append(random.standard_normal(dims).astype(np.float32) if weight else np.zeros(dims, values[-1].dtype))
 
     def run(far):
@@ -165,8 +165,9 @@ class Descriptions(unittest.TestCase):
         if python is None:
             self.skipTest(NO_JAX)
         files = []
-        for name, document, words in (("tiny", TINY, []), ("again", TINY, ["--remat", "layer"]), ("experts", EXPERTS, []),
-                                      ("images", IMAGES, [])):
+        dropped = {**TINY, "dropout_rate": 0.3}
+        for name, document, words in (("tiny", TINY, []), ("again", dropped, ["--remat", "layer"]), ("dropped", dropped, []),
+                                      ("experts", EXPERTS, []), ("images", IMAGES, [])):
             files.append(self.folder / f"{name}.hlo")
             done = self.run_program("automap-profile", self.write(name + ".json", document), "--model-samples", "2",
                                     "--model-optimizer", "sgd", "--hlo", files[-1], *words)

@@ -101,6 +101,65 @@ TEST(Description, ComputedAgainIsMoreWorkOfTheSameVariables) {
   EXPECT_EQ(graph::analyze_training_step(whole.graph).count(graph::InputRole::kVariable), 3 * 9 + 3);
 }
 
+std::int64_t count_of(const graph::Graph& graph, graph::Opcode opcode) {
+  std::int64_t count = 0;
+  for (std::int32_t id = 0; id < graph.num_instructions(); ++id)
+    count += graph.instruction(id).opcode == opcode ? 1 : 0;
+  return count;
+}
+
+// Two of attention and MLP in each of three layers, and one of the embeddings; one of attention in each layer.
+TEST(Description, DropoutIsDrawnWhereItIsSaid) {
+  const auto masks = [](const std::string& text, const std::string& remat = "") {
+    StepOptions options = short_sequence();
+    options.remat = remat;
+    return count_of(built(text, options).graph, graph::Opcode::kRngBitGenerator);
+  };
+  EXPECT_EQ(masks(tiny()), 0);
+  EXPECT_EQ(masks(tiny(R"(,"attention_dropout":0,"hidden_dropout":0.0)")), 0);
+  EXPECT_EQ(masks(tiny(R"(,"attention_dropout":0.1)")), 3);
+  EXPECT_EQ(masks(tiny(R"(,"hidden_dropout":0.99)")), 7);
+  EXPECT_EQ(masks(tiny(R"(,"dropout_rate":0.1)")), 10);
+  EXPECT_EQ(masks(tiny(R"(,"resid_pdrop":0.1,"attn_pdrop":0.2,"hidden_dropout":null)")), 10);
+  EXPECT_EQ(masks(tiny(R"(,"dropout_rate":0.1)"), "selective"), 10 + 3);
+  // Drawn again for the backward pass where layers are computed again: not the embeddings'.
+  EXPECT_EQ(masks(tiny(R"(,"dropout_rate":0.1)"), "layer"), 10 + 9);
+  const std::string table = R"({"schema":"automap.layers/1","hidden":64,"vocabulary":128,"sequence":32,)";
+  const std::string layers = R"("layers":[{"blocks":[{"block":"attention","heads":4},{"block":"mlp","hidden":96}]}]})";
+  EXPECT_EQ(masks(table + layers), 0);
+  EXPECT_EQ(masks(table + R"("dropout":0.1,)" + layers), 3);
+  EXPECT_EQ(masks(table + R"("attention_dropout":0.1,)" + layers), 1);
+  const std::string megatron = "--num-layers 3 --hidden-size 64 --num-attention-heads 4 --seq-length 32";
+  EXPECT_EQ(masks(megatron), 10);
+  EXPECT_EQ(masks(megatron + " --hidden-dropout 0"), 3);
+  EXPECT_EQ(masks(megatron + " --hidden-dropout=0.0 --attention-dropout 0"), 0);
+  expect_error(megatron + " --hidden-dropout 1", "--hidden-dropout: found '1', expected a share from 0 to 0.99");
+  expect_error(megatron + " --attention-dropout 10%", "--attention-dropout: found '10%'");
+  expect_error(megatron + " --attention-dropout --bf16", "--attention-dropout: found ''");
+  expect_error(tiny(R"(,"attn_pdrop":-0.1)"), "attn_pdrop: found -0.1, expected a share from 0 to 0.99");
+  expect_error(tiny(R"(,"hidden_dropout_prob":"0.1")"), "hidden_dropout_prob: found \"0.1\"");
+  expect_error(table + R"("dropout":1,)" + layers, "dropout: found 1, expected a share from 0 to 0.99");
+  expect_error(table + R"("attention_dropout":true,)" + layers, "attention_dropout: found true");
+}
+
+TEST(Description, DropoutIsSaidAndItsKeyIsNoData) {
+  const auto taken = [](const std::string& more) { return built(tiny(more), short_sequence()).taken; };
+  const auto says = [&](const std::string& more, const std::string& part) {
+    EXPECT_NE(taken(more).find(part), std::string::npos) << taken(more);
+  };
+  EXPECT_EQ(taken("").find("dropout"), std::string::npos);
+  says(R"(,"dropout_rate":0.1)", "AdamW, dropout 0.1");
+  says(R"(,"hidden_dropout":0.1)", ", dropout 0.1 (0 in attention)");
+  says(R"(,"attention_dropout":0.25)", ", dropout 0.25 in attention alone");
+  // A batch of four has the dimension of the key.
+  const BuiltStep step = built(tiny(R"(,"dropout_rate":0.1)"), short_sequence(4));
+  const graph::TrainingStep found = graph::analyze_training_step(step.graph);
+  EXPECT_EQ(found.batch, 4);
+  EXPECT_EQ(found.batch_inputs.size(), 2u);  // tokens and labels
+  EXPECT_EQ(found.count(graph::InputRole::kStepInput), 3);
+  EXPECT_EQ(found.count(graph::InputRole::kVariable), 3 * 9 + 3);
+}
+
 TEST(Description, MegatronsArgumentsAreAModel) {
   const std::string text =
       "--num-layers 3 --hidden-size=64 \\\n --num-attention-heads 4 --group-query-attention "
