@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -181,18 +182,36 @@ class PlanCommand {
       machine::Cluster larger = cluster_;
       larger.servers.back().count *= times;
       cost_->set_cluster(larger);
-      const std::vector<MeshAlternative> counted = count_meshes(meshes_of(*loaded_.model, larger), std::nullopt).meshes;
+      const std::optional<planners::StepSize> own = cost_->step_size();
+      const std::vector<MeshAlternative> counted =
+          count_meshes(meshes_of(*loaded_.model, larger), std::nullopt, own ? &*own : nullptr).meshes;
       cost_->set_cluster(cluster_);
       // Nothing can be counted: what the search thinks.
-      if (counted.empty()) return what_fits(*loaded_.model, device_, cluster_, request_, cluster_was_tried);
+      if (counted.empty()) {
+        PlanningRequest operators = request_;
+        operators.keep_shardings = false;
+        return what_fits(*loaded_.model, device_, cluster_, operators, cluster_was_tried, typed());
+      }
       const MeshAlternative& best = counted.front();
       if (!best.fits) continue;
       const std::string where =
           times == 1 ? "" : "with " + plural(larger.num_devices(), "device") + " of such servers ";
-      return where + mesh_text(best.data, best.model, best.zero) + " fits: " + format_bytes(best.memory_bytes) +
-             " per device, " + format_ms(best.expected_ms()) + " per step";
+      return where + typed()(mesh_text(best.data, best.model, best.zero)) +
+             " fits: " + format_bytes(best.memory_bytes) + " per device, " + format_ms(best.expected_ms()) +
+             " per step";
     }
     return "";
+  }
+
+  // How the options of a mesh are typed in place of those of this command that are about one axis.
+  std::function<std::string(const std::string&)> typed() const {
+    if (data_) return [](const std::string& mesh) { return "automap-search opp " + mesh; };
+    std::string out;
+    if (table_.source_of("shards") != "default") out += " --shards " + options_.shards;
+    if (options_.objective != "time") out += " --objective " + options_.objective;
+    if (options_.sums_combined()) out += " --sums combined";
+    if (options_.keep_shardings) out += " --keep-shardings";
+    return [out](const std::string& mesh) { return mesh + (out.empty() ? "" : " in place of" + out); };
   }
 
   // The largest micro-batch with which what was asked for fits, the samples of a step as they are.
@@ -201,10 +220,14 @@ class PlanCommand {
     const std::optional<planners::StepSize> own = cost_->step_size();
     if (!own) return "";
     const bool one_axis = !mesh_ && shards_ > 0;
+    if (one_axis && !axis_is_counted_) return "";
     const Meshes asked = mesh_      ? Meshes{{mesh_->data, mesh_->model}}
                          : one_axis ? Meshes{data_ ? std::make_pair(shards_, 1) : std::make_pair(1, shards_)}
                                     : meshes_of(*loaded_.model, cluster_);
-    know_widths(widths_of_meshes(asked));
+    // By the partition that is asked for.
+    const bool by_count = one_axis && !data_ && request_.objective == models::PartitionObjective::kCount;
+    if (by_count || options_.keep_shardings) count_anew();
+    know_widths(widths_of_meshes(asked), by_count, options_.keep_shardings);
     const auto samples = static_cast<std::int64_t>(own->samples);
     for (const std::int64_t times : planners::divisors(samples)) {
       if (times == 1) continue;
@@ -218,7 +241,7 @@ class PlanCommand {
       const MeshAlternative& best = counted.front();
       return "--micro-batch " + std::to_string(samples / times) + " --micro-batches " +
              std::to_string(size.micro_batches) + " fits" +
-             (mesh_ || one_axis ? "" : " with " + mesh_text(best.data, best.model, best.zero)) + ": " +
+             (mesh_ || one_axis ? "" : ", as by " + mesh_text(best.data, best.model, best.zero)) + ": " +
              format_bytes(best.memory_bytes) + " per device, " + format_ms(best.expected_ms()) + " per step";
     }
     return "";
@@ -246,7 +269,8 @@ class PlanCommand {
     const sharding::ShardingModel fresh = fresh_model();
     Planned planned = planned_axis(as_width_request(request_), loaded_.model.get());
     if (!memory_is_limited()) return planned;
-    if (!planned.plan.counted.cost) {
+    axis_is_counted_ = planned.plan.counted.cost.has_value();
+    if (!axis_is_counted_) {
       *loaded_.model = fresh_of(fresh);
       return planned_axis(request_, loaded_.model.get());
     }
@@ -333,7 +357,7 @@ class PlanCommand {
   bool late() const { return steady_seconds() >= request_.search.limits.ends_s; }
 
   // The partitions of replicas of so many devices, as far as they split something.
-  void know_widths(const std::vector<int>& widths) {
+  void know_widths(const std::vector<int>& widths, bool by_count = false, bool kept = false) {
     for (const int width : widths) {
       if (cost_->knows(width)) continue;
       if (late() && !mesh_) continue;
@@ -341,7 +365,8 @@ class PlanCommand {
       PlanningRequest request = as_width_request(request_);
       if (data_) request.reshard = true;
       request.data = false;
-      request.objective = models::PartitionObjective::kTime;
+      if (!by_count) request.objective = models::PartitionObjective::kTime;
+      request.keep_shardings = kept;
       request.compare = false;
       try {
         const Planned planned = make_plan(&model, device_, servers_of(cluster_, device_.name, width), request);
@@ -477,7 +502,9 @@ class PlanCommand {
   PlannedMesh planned_mesh() {
     const Meshes meshes = mesh_ ? Meshes{{mesh_->data, mesh_->model}} : meshes_of(*loaded_.model, cluster_);
     know_widths(widths_of_meshes(meshes));
-    CountedMeshes counted = count_meshes(meshes, options_.zero_level());
+    // Of several meshes those that the samples can be divided over are enough.
+    const std::optional<planners::StepSize> own = mesh_ ? std::nullopt : cost_->step_size();
+    CountedMeshes counted = count_meshes(meshes, options_.zero_level(), own ? &*own : nullptr);
     if (!counted.meshes.empty()) return counted_mesh(std::move(counted.meshes));
     PlannedMesh planned = mesh_ ? make_mesh_plan(*loaded_.model, device_, cluster_, mesh_request())
                                 : best_mesh_plan(*loaded_.model, device_, cluster_, mesh_request());
@@ -537,6 +564,7 @@ class PlanCommand {
   machine::DeviceModel device_;
   LoadedModel loaded_;
   std::optional<OneCost> cost_;
+  bool axis_is_counted_ = false;  // what a plan of one axis takes is known
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 

@@ -14,7 +14,8 @@ constexpr int kMostTimesTheServers = 16;
 }  // namespace
 
 std::string what_fits(const sharding::ShardingModel& model, const machine::DeviceModel& device,
-                      const machine::Cluster& cluster, const PlanningRequest& operators, bool cluster_was_tried) {
+                      const machine::Cluster& cluster, const PlanningRequest& operators, bool cluster_was_tried,
+                      const std::function<std::string(const std::string&)>& typed) {
   MeshRequest request;
   request.operators = operators;
   request.operators.data = false;
@@ -33,7 +34,7 @@ std::string what_fits(const sharding::ShardingModel& model, const machine::Devic
       }
       const std::string where =
           times == 1 ? "" : "with " + plural(larger.num_devices(), "device") + " of such servers ";
-      return where + mesh_text(plan.data_axis.shards, plan.model_axis.shards, plan.zero) +
+      return where + typed(mesh_text(plan.data_axis.shards, plan.model_axis.shards, plan.zero)) +
              " fits: " + format_bytes(plan.memory_bytes) + " per device, " + format_ms(plan.expected_ms()) +
              " per step";
     } catch (const Error& e) {

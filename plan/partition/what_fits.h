@@ -1,6 +1,7 @@
 // Where nothing that was asked for fits: what would.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "common/machine/cluster.h"
@@ -12,8 +13,10 @@ namespace automap::partition {
 
 // For people, with memory and time: the fastest mesh of the cluster whose plan fits, else of a cluster with more
 // servers like its last ones. `operators`: as for a mesh (MeshRequest). `cluster_was_tried`: its own meshes are not
-// tried again. Empty: nothing that was tried fits.
-std::string what_fits(const sharding::ShardingModel& model, const machine::DeviceModel& device,
-                      const machine::Cluster& cluster, const PlanningRequest& operators, bool cluster_was_tried);
+// tried again. `typed`: how the options of a mesh are to be typed. Empty: nothing that was tried fits.
+std::string what_fits(
+    const sharding::ShardingModel& model, const machine::DeviceModel& device, const machine::Cluster& cluster,
+    const PlanningRequest& operators, bool cluster_was_tried,
+    const std::function<std::string(const std::string&)>& typed = [](const std::string& mesh) { return mesh; });
 
 }  // namespace automap::partition

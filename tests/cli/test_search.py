@@ -829,6 +829,39 @@ class BadInput(SearchTest):
         self.fails(4, "opp", TINY, "--shards", 4, "--memory", "1kB", says=["nothing that was found fits", "the least is", "--memory off"])
         self.text("opp", TINY, "--shards", 4, "--memory", "1GiB")
 
+    def test_what_a_hint_says_to_type_fits(self):
+        cluster = ("--cluster", "config-a", "--effort", "quick")
+        for command, asked, in_place in (
+                ("opp", ("--shards", 2, "--memory", "7KiB"), "--shards 2"),
+                ("opp", ("--shards", 2, "--memory", "7KiB", "--micro-batch", 4, "--micro-batches", 4), "--shards 2"),
+                ("opp", ("--shards", 4, "--objective", "count", "--memory", "6KiB"), "--shards 4 --objective count"),
+                ("opp", ("--mesh", "data=1,model=2", "--memory", "8KiB", "--micro-batch", 1), None),
+                ("opp", ("--shards", "auto", "--memory", "3KiB"), None),
+                ("adp", ("--shards", 2, "--memory", "7KiB", "--objective", "time"), None)):
+            with self.subTest(command=command, asked=asked):
+                refused = run("automap-search", command, TINY, *asked, *cluster)
+                self.assertEqual(refused.returncode, 4, refused.stderr)
+                hints = re.search("hint: (.*)", refused.stderr)[1].split("; or ")
+                self.assertEqual(hints.pop(), "--memory off plans without a limit")
+                for hint in hints:
+                    if "devices of such servers" in hint:
+                        continue
+                    said, memory = re.match(r"(.*?)(?:, as by .*)? fits(?:, as by .*)?: (.*?) per device", hint).groups()
+                    said, _, replaced = said.partition(" in place of ")
+                    words = said.replace("automap-search opp ", "").split()
+                    kept = [str(word) for word in asked]
+                    if "--mesh" in words:
+                        self.assertEqual(replaced, in_place or "")
+                        of = "opp"
+                        kept = ["--memory", kept[kept.index("--memory") + 1]]
+                    else:
+                        of = command
+                        for option in ("--micro-batch", "--micro-batches"):
+                            if option in kept:
+                                del kept[kept.index(option):kept.index(option) + 2]
+                    plan = self.document(of, TINY, *kept, *words, *cluster)
+                    self.assertLessEqual(plan["memory_bytes"], 8 * 1024)
+
     def test_options(self):
         self.fails(2, "opp", TINY, "--objective", "speed", says=["time, count"])
         self.fails(2, "opp", TINY, "--algorithm", "exakt", says=["enumerate"])

@@ -374,7 +374,7 @@ TEST(HloFaults, TheFirstOfSeveralDimensionsIsTaken) {
         "ENTRY e {\n  x = f32[4,6] parameter(0)\n  ROOT r = " +
         instruction + "\n}\n");
     EXPECT_TRUE(g.warnings().empty()) << g.warnings()[0];
-    return g.shape_of(g.entry().root).text;
+    return std::string(g.shape_of(g.entry().root).text);
   };
   EXPECT_EQ(result("f32[8,6] all-gather(x), replica_groups={{0,1}}, dimensions={0,1}"), "f32[8,6]");
   EXPECT_EQ(result("f32[4,12] all-gather(x), replica_groups={{0,1}}, dimensions={1,7}"), "f32[4,12]");
