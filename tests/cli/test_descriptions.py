@@ -166,8 +166,8 @@ class Descriptions(unittest.TestCase):
             self.skipTest(NO_JAX)
         files = []
         dropped = {**TINY, "dropout_rate": 0.3}
-        for name, document, words in (("tiny", TINY, []), ("again", dropped, ["--remat", "layer"]), ("dropped", dropped, []),
-                                      ("experts", EXPERTS, []), ("images", IMAGES, [])):
+        for name, document, words in (("tiny", TINY, []), ("again", dropped, ["--remat", "layer"]), ("experts", EXPERTS, []),
+                                      ("images", IMAGES, [])):
             files.append(self.folder / f"{name}.hlo")
             done = self.run_program("automap-profile", self.write(name + ".json", document), "--model-samples", "2",
                                     "--model-optimizer", "sgd", "--hlo", files[-1], *words)
