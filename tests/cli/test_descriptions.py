@@ -138,6 +138,20 @@ class Descriptions(unittest.TestCase):
         kernels = {name: dim for name, dim in inputs.items() if name.endswith("['qkv']['kernel']") and name.startswith("params")}
         self.assertEqual(list(kernels.values()), [1, 1], inputs)
 
+    def test_dropout_takes_time_and_memory_and_hides_no_attention(self):
+        sizes = "--num-layers 2 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 --vocab-size 1024 --fp16\n"
+        with_it = self.write("gpt.args", sizes)
+        without = self.write("plain.args", sizes + "--attention-dropout 0 --hidden-dropout 0\n")
+        for options in ((), ("--attention", "as-written")):
+            dropped, plain = (profile(path, "--device", "a100-80gb", *options) for path in (with_it, without))
+            self.assertGreater(dropped["totals"]["c_ms"], plain["totals"]["c_ms"], options)
+            # Kept is a byte for every value: of the embeddings, of two blocks in both layers, and of scores that are written.
+            masks = 5 * 16 * 1024 * 512 + (2 * 16 * 8 * 1024 * 1024 if options else 0)
+            more = dropped["totals"]["stash_bytes"] - plain["totals"]["stash_bytes"]
+            self.assertLess(abs(more - masks), 0.01 * masks, options)
+        said = self.run_program("automap-profile", with_it, "--device", "a100-80gb").stdout
+        self.assertIn("2 attentions (2 causal), 2 attention gradients", said)
+
     def test_every_command_takes_one(self):
         path = self.write("model.json", TINY)
         for words in (["automap-inspect", path], ["automap-profile", path],
@@ -166,8 +180,8 @@ class Descriptions(unittest.TestCase):
             self.skipTest(NO_JAX)
         files = []
         dropped = {**TINY, "dropout_rate": 0.3}
-        for name, document, words in (("tiny", TINY, []), ("again", dropped, ["--remat", "layer"]), ("dropped", dropped, []),
-                                      ("experts", EXPERTS, []), ("images", IMAGES, [])):
+        for name, document, words in (("tiny", TINY, []), ("again", dropped, ["--remat", "layer"]), ("experts", EXPERTS, []),
+                                      ("images", IMAGES, [])):
             files.append(self.folder / f"{name}.hlo")
             done = self.run_program("automap-profile", self.write(name + ".json", document), "--model-samples", "2",
                                     "--model-optimizer", "sgd", "--hlo", files[-1], *words)
