@@ -183,8 +183,11 @@ void read_software(Call& call, const PlanInput* known) {
     if (known == nullptr) call.bytes = read_model_bytes(options.input.path);
     profile = known != nullptr ? !known->of_module() : is_profile(*call.bytes, input_name(options.input.path));
   }
-  call.runs_in = run_in(software, named, profile, options.device, &options.input, &call.cluster);
-  if (options.state_factor != "auto") options.input.software = nullptr;
+  call.runs_in = run_in(software, named, profile, &options, &call.cluster);
+  // A plan that is counted for nobody else keeps what its file says.
+  if (call.given && !named && !asked_for && !call.given->state_of.empty() && options.state_factor == "auto") {
+    options.input.software = find_software(call.given->state_of, planners::any_framework());
+  }
   // A plan file says what its times are of.
   if (call.runs_in.timed) call.table.set_unless_given("software", software->name, "--for");
 }
@@ -263,6 +266,7 @@ std::string model_line(const Call& call, const ReportOptions& report, double bat
 
 void note_provenance(const Call& call, PlanDocument& document) {
   add_provenance(document, call.table, call.input, call.given_cluster);
+  if (call.input.state) document.provenance["state_of"] = call.options.input.software->name;
   // Of times that another option says the plan is not the software's.
   const Software* const software = call.runs_in.software;
   if (software != nullptr && has_times(*software) && !call.runs_in.timed) document.provenance.erase("option_software");
@@ -311,7 +315,7 @@ void complete(const Call& call, const ReportOptions& report, PlanDocument& docum
     document.estimates.insert(document.estimates.begin(), software_text(*software, device, call.table));
   }
   if (call.input.state) {
-    document.estimates.insert(document.estimates.begin(), state_text(*software, *call.input.state));
+    document.estimates.insert(document.estimates.begin(), state_text(*call.options.input.software, *call.input.state));
   }
   if (call.measured) {
     document.measured_step = call.measured;
@@ -424,10 +428,12 @@ int run_score(Call& call) {
                                                   : score_given(std::move(*call.given), call.question, call.overrides);
   const std::string lacks = inexpressible(*call.framework, scored.placed, call.question.profile());
   if (!lacks.empty()) {
-    throw Error(ErrorKind::kUsage,
-                std::string(call.layout ? "--layout: " : call.options.plan + ": ") + call.framework->name +
-                    " cannot run " + lacks,
-                "drop --for; " + std::string(call.framework->name) + " has " + framework_text(*call.framework));
+    throw Error(
+        ErrorKind::kUsage,
+        std::string(call.layout ? "--layout: " : call.options.plan + ": ") + call.framework->name + " cannot run " +
+            lacks,
+        std::string(call.table.source_of("for") == "--layout" ? "--for any counts it all the same; " : "drop --for; ") +
+            call.framework->name + " has " + framework_text(*call.framework));
   }
   PlanDocument document = document_of(call.question, scored, call.input, call.options.input.device);
   document.warnings.insert(document.warnings.end(), call.departures.begin(), call.departures.end());
@@ -446,6 +452,8 @@ void take_measurement(Call& call) {
   const bool sized = options.batch != "auto" || (options.micro_batch != "auto" && options.micro_batches != "auto");
   if (!sized) {
     call.table.set_unless_given("batch", std::to_string(std::llround(batch)), "--layout");
+    // How the layout splits the batch is no wish for the plan.
+    if (call.table.source_of("micro-batches") == "--layout") options.micro_batches = "auto";
     call.question.step = make_step(options);
   }
   call.measured = measured_step(as_scored(*call.layout, scored), scored, call.question, options.measured_step_s * 1e3,

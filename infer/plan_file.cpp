@@ -41,6 +41,10 @@ void take_provenance(const std::map<std::string, std::string>& provenance, Given
     const auto found = provenance.find(key);
     if (found != provenance.end()) given.settings[option] = found->second;
   }
+  for (const auto& [key, value] : {std::pair("state_of", &given.state_of), std::pair("option_for", &given.made_for)}) {
+    const auto found = provenance.find(key);
+    if (found != provenance.end()) *value = found->second;
+  }
   const auto hash = provenance.find("model_sha256");
   if (hash != provenance.end()) given.model_sha256 = hash->second;
 }

@@ -98,10 +98,11 @@ bool has_times(const Software& software) {
   return software.host_us != kCompiledHostUs || software.elementwise_passes != 1;
 }
 
-RunsIn run_in(const Software* software, bool named, bool profile, const std::string& device, InputOptions* input,
-              machine::Cluster* cluster) {
+RunsIn run_in(const Software* software, bool named, bool profile, InferOptions* options, machine::Cluster* cluster) {
   RunsIn out{software, false};
-  input->software = software;
+  InputOptions* const input = &options->input;
+  const std::string& device = options->device;
+  input->software = options->state_factor == "auto" ? software : nullptr;
   if (!device.empty()) {
     input->device = machine::load_device(device);
     planners::set_device(*input->device, cluster);

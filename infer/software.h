@@ -8,7 +8,7 @@
 #include "common/base/options.h"
 #include "common/machine/cluster.h"
 #include "common/machine/device.h"
-#include "infer/input.h"
+#include "infer/options.h"
 #include "infer/training_state.h"
 #include "plan/planners/frameworks.h"
 
@@ -36,12 +36,12 @@ struct RunsIn {
   const Software* software = nullptr;
   bool timed = false;  // the devices have its times
 };
-// The cluster as plans are made for it, with input->device where one model stands for all: the devices that `device`
-// (--device) names, else the cluster's own with the software's times; servers told apart by their links. Times that
-// cannot be had (`profile`: the model is one already; devices not of the table, or not at their own speed) are an
-// error, Error(kUsage), where somebody has `named` the software, else a warning.
-RunsIn run_in(const Software* software, bool named, bool profile, const std::string& device, InputOptions* input,
-              machine::Cluster* cluster);
+// Sets options->input.software, whose training state is kept where --state-factor says no other, and the cluster as
+// plans are made for it, with options->input.device where one model stands for all: the devices that --device names,
+// else the cluster's own with the software's times; servers told apart by their links. Times that cannot be had
+// (`profile`: the model is one already; devices not of the table, or not at their own speed) are an error,
+// Error(kUsage), where somebody has `named` the software, else a warning.
+RunsIn run_in(const Software* software, bool named, bool profile, InferOptions* options, machine::Cluster* cluster);
 
 // "megatron", or "a compiled step", whose times all others have.
 std::string whose_times(const RunsIn& runs_in);

@@ -40,18 +40,32 @@ std::vector<NodeId> scores_of(const ChainFlow& chain, NodeId exponential) {
   return found;
 }
 
+// How often a broadcast repeats what it reads, but for repeats along its first dimension, which are of samples.
+std::int64_t repeats_within_samples(const ChainFlow& chain, NodeId broadcast) {
+  const graph::Shape& shape = chain.flow.shape(broadcast);
+  const auto kept = graph::dimension_list_attribute(chain.flow.graph(), chain.flow.node(broadcast).instruction,
+                                                    "dimensions", shape.dims.size());
+  std::int64_t times = 1;
+  for (std::size_t d = 1; d < shape.dims.size(); ++d) {
+    if (std::find(kept.begin(), kept.end(), static_cast<std::int64_t>(d)) == kept.end()) times *= shape.dims[d];
+  }
+  return times;
+}
+
 // How often a factor of the scores holds each of its values: the queries of a group of the keys they share.
 std::int64_t repeats(const ChainFlow& chain, NodeId factor) {
   for (std::size_t step = 0; step < kStepsToScores; ++step) {
     const auto operands = chain.flow.operands(factor);
-    NodeId from = operands.empty() ? kNone : operands[0];
-    if (chain.opcode(factor) == Opcode::kMultiply && chain.has(chain.free, from)) from = operands[1];  // a scale
-    if (from == kNone || chain.elements(from) < 2) return 1;
-    const bool scaled = chain.opcode(factor) == Opcode::kMultiply &&
-                        chain.has(chain.free, from == operands[0] ? operands[1] : operands[0]);
+    if (operands.empty() || chain.elements(operands[0]) < 2) return 1;
+    const Opcode opcode = chain.opcode(factor);
+    if (opcode == Opcode::kBroadcast && chain.elements(operands[0]) < chain.elements(factor)) {
+      return repeats_within_samples(chain, factor);
+    }
+    // A scale: by what follows from constants.
+    const bool scaled = opcode == Opcode::kMultiply && operands.size() == 2 &&
+                        (chain.has(chain.free, operands[0]) || chain.has(chain.free, operands[1]));
     if (!scaled && !graph::is_movement(chain.flow, factor)) return 1;
-    if (chain.elements(from) < chain.elements(factor)) return chain.elements(factor) / chain.elements(from);
-    factor = from;
+    factor = scaled && chain.has(chain.free, operands[0]) ? operands[1] : operands[0];
   }
   return 1;
 }
@@ -77,7 +91,7 @@ std::int64_t attention_heads(const graph::Graph& graph, std::int64_t samples) {
   for (NodeId id = 0; id < chain.flow.size(); ++id) {
     if (chain.opcode(id) == Opcode::kCustomCall) {
       const auto call = graph::attention_call(graph, chain.flow.node(id).instruction);
-      if (call) heads = std::gcd(heads, static_cast<std::int64_t>(call->heads));
+      if (call) heads = std::gcd(heads, static_cast<std::int64_t>(call->key_heads));
     }
     if (chain.opcode(id) != Opcode::kExponential || !chain.sum_of(id)) continue;
     for (const NodeId product : scores_of(chain, id)) {

@@ -27,7 +27,8 @@ const Keys kPositions = {"max_position_embeddings", "n_positions"};
 const Keys kExperts = {"num_local_experts", "n_routed_experts", "num_experts"};
 const Keys kChosen = {"num_experts_per_tok"};
 const Keys kAttentionDropout = {"attention_dropout", "attn_pdrop", "attention_probs_dropout_prob", "dropout_rate"};
-const Keys kDropout = {"hidden_dropout", "resid_pdrop", "hidden_dropout_prob", "dropout_rate"};
+const Keys kDropout = {"hidden_dropout", "resid_pdrop", "hidden_dropout_prob",
+                       "resid_dropout",  "dropout",     "dropout_rate"};
 const Keys kActivation = {"hidden_act", "activation_function", "hidden_activation", "dense_act_fn",
                           "feed_forward_proj"};
 

@@ -127,6 +127,21 @@ bool read_shapes(const Graph& graph, InstructionId id, AttentionCall* call) {
   return true;
 }
 
+// Heads of the keys, which stand where those of the queries do; as many where shapes do not say it.
+double key_heads(const Graph& graph, InstructionId id, double heads) {
+  const auto operands = graph.operands(id);
+  if (operands.size() < 2 || !graph.shape_of(operands[0]).is_array() || !graph.shape_of(operands[1]).is_array()) {
+    return heads;
+  }
+  const Shape &queries = graph.shape_of(operands[0]), &keys = graph.shape_of(operands[1]);
+  if (queries.dims.size() != keys.dims.size() || queries.dims.size() < 4) return heads;
+  for (const std::size_t behind : {2, 3}) {
+    const std::size_t d = queries.dims.size() - behind;
+    if (extent(queries, d) == heads) return extent(keys, d);
+  }
+  return heads;
+}
+
 // At most `window` keys before each query, all of them behind a causal mask.
 double window_share(double keys, double window) {
   if (keys <= 0 || window >= keys) return 0.5;
@@ -181,6 +196,8 @@ std::optional<AttentionCall> attention_call(const Graph& graph, InstructionId id
     if (length > 0) window = length;
   }
   if (!known) return std::nullopt;
+  call.key_heads = key_heads(graph, id, call.heads);
+  if (engine) set_if(config.number("num_gqa_groups"), &call.key_heads);
   if (causal) call.kept = window >= 0 ? window_share(call.keys, window + 1) : 0.5;
   return call;
 }

@@ -11,9 +11,10 @@ namespace automap::graph {
 
 struct AttentionCall {
   bool backward = false;
-  double batch = 0, heads = 0, queries = 0, keys = 0;  // heads of the queries: those of keys and values may be fewer
-  double query_features = 0, value_features = 0;       // of one head
-  double kept = 1;                                     // of all pairs of a query and a key: 1/2 behind a causal mask
+  double batch = 0, heads = 0, queries = 0, keys = 0;  // heads of the queries
+  double key_heads = 0;                           // of keys and values, which groups of queries share: as many or fewer
+  double query_features = 0, value_features = 0;  // of one head
+  double kept = 1;                                // of all pairs of a query and a key: 1/2 behind a causal mask
 
   // Forward, the scores and their sums of values: 2 products. Backward, 5: the scores again, and the gradients of
   // values, probabilities, queries and keys.

@@ -361,7 +361,7 @@ Profile read_hdf5(std::string_view bytes, const std::string& source, ProfileColu
   }
   profile.accumulated_micro_batches = static_cast<std::int32_t>(accumulated);
   const auto heads = in.get<double>();
-  if (!(heads >= 0 && heads <= std::numeric_limits<std::int32_t>::max())) {
+  if (!(heads >= 0 && heads <= std::numeric_limits<std::int32_t>::max() && heads == std::floor(heads))) {
     throw Error(ErrorKind::kData, source + ": attribute attention_heads: found " + std::to_string(heads) +
                                       ", expected a whole number of at least 0");
   }

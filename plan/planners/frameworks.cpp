@@ -24,8 +24,8 @@ using pipeline::Schedule;
 // several devices.
 //
 // Whole heads: layers of these frameworks hand each device its heads of attention, of keys and values as of queries,
-// and refuse what does not divide them (Megatron's num_query_groups, MaxText's logical axes kv_heads, torch's DTensor
-// and torchtitan's views of local heads). XLA splits whatever it is told to.
+// and refuse what does not divide them, or do not document it (Megatron's num_query_groups, MaxText's logical axes
+// kv_heads, torch's DTensor and torchtitan's views of local heads). XLA splits whatever it is told to.
 std::vector<Framework> make_rows() {
   return {
       {"any",

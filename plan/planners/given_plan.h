@@ -24,7 +24,9 @@ struct GivenPlan {
   std::vector<int> devices;                      // which, 0-based, in the order of its stages; empty: the first ones
   std::vector<int> widths;                       // [S] of their replicas
   int num_instructions = 0;                      // 0: not said
-  std::string model, model_sha256;               // empty: not said
+  std::string state_of;  // whose training state it was counted with (infer/training_state.h); empty: the module's
+  std::string made_for;  // the framework that it was planned for; empty: not said
+  std::string model, model_sha256;  // empty: not said
   // How replicas of several devices hold the tensors: what it is called in messages, and what was said of it.
   std::vector<std::pair<std::string, Json>> partitions;
   // Options of automap-infer that the plan was made with -> value. Files of version 1 were made with what the papers

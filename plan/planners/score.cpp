@@ -387,7 +387,11 @@ Layout parse_layout(std::string_view text, const StageOverrides& overrides, cons
     }
     // One part is all of it.
     if ((key == "dp-shard" || key == "dp-replicate") && value == "1") continue;
-    if (key == "dp-shard" || key == "fsdp") sharded = LayoutPart{word, std::string(value)};
+    if (key == "dp-shard" || key == "fsdp") {
+      if (sharded)
+        refuse_layout("--layout: " + sharded->word + " and " + word + " say the same", "leave one of them out");
+      sharded = LayoutPart{word, std::string(value)};
+    }
     if (key == "dp-replicate") copied = LayoutPart{word, std::string(value)};
     if (sharded && copied) refuse_hsdp(*sharded, *copied);
     const bool beside = std::find(seen.begin(), seen.end(), "zero") != seen.end();
@@ -647,10 +651,23 @@ ScoredPlan score_at_widths(GivenPlan given, int devices, const Profile& profile,
 
 }  // namespace
 
+namespace {
+
+// Whose rules of memory count: the question's, else those that the plan was made by.
+const Framework& framework_of(const GivenPlan& given, const Question& question) {
+  if (limits_plans(*question.framework)) return *question.framework;
+  for (const Framework& framework : all_frameworks()) {
+    if (given.made_for == framework.name) return framework;
+  }
+  return *question.framework;
+}
+
+}  // namespace
+
 ScoredPlan score_given(GivenPlan given, const Question& question, const StageOverrides& overrides) {
   const Profile& profile = question.profile();
   const Cluster& cluster = question.cluster;
-  ProblemOptions options = framework_options(*question.framework, given.plan.num_stages(), question.options);
+  ProblemOptions options = framework_options(framework_of(given, question), given.plan.num_stages(), question.options);
   const std::string& source = given.source;
   const int devices = given.num_devices > 0 ? given.num_devices : cluster.num_devices();
   if (devices > cluster.num_devices()) {

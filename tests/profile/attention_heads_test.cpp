@@ -57,6 +57,29 @@ TEST(AttentionHeads, OfGroupedQueriesAreThoseOfKeys) {
       4);
 }
 
+TEST(AttentionHeads, QueriesOfAllSamplesAreNoGroup) {
+  // Learned queries, the same for every sample.
+  EXPECT_EQ(heads("  q0 = f32[12,16,8] parameter(0)\n  q = f32[2,12,16,8] broadcast(q0), dimensions={1,2,3}\n  k = "
+                  "f32[2,12,16,8] parameter(1)\n  s = f32[2,12,16,16] dot(q, k)" +
+                      kBothBatch,
+                  "f32[2,12,16,16]"),
+            12);
+}
+
+TEST(AttentionHeads, OfLibrariesAreThoseOfKeys) {
+  const auto of_call = [](const std::string& keys) {
+    return attention_heads(
+        hlo::read_hlo_text("HloModule m\nENTRY e {\n  q = bf16[2,16,12,8] parameter(0)\n  k = " + keys +
+                               " parameter(1)\n  v = " + keys +
+                               " parameter(2)\n  ROOT o = (bf16[2,16,12,8], u8[64]) custom-call(q, k, v), "
+                               "custom_call_target=\"__cudnn$fmhaSoftmax\"\n}\n",
+                           "test"),
+        2);
+  };
+  EXPECT_EQ(of_call("bf16[2,16,12,8]"), 12);
+  EXPECT_EQ(of_call("bf16[2,16,4,8]"), 4);
+}
+
 TEST(AttentionHeads, WithoutAttentionThereAreNone) {
   // A loss: its scores have no batch dimensions.
   EXPECT_EQ(heads("  q = f32[32,8] parameter(0)\n  k = f32[8,100] parameter(1)\n  s = f32[32,100] dot(q, k), "

@@ -64,7 +64,7 @@ AskedAgain ask_again(const pipeline::PlanDocument& document, const std::string& 
   std::string bytes = infer::read_model_bytes(options.input.path);
   again.software = infer::find_software(options.software, framework);
   const bool profile = infer::is_profile(bytes, options.input.path);
-  const infer::RunsIn runs_in = infer::run_in(again.software, false, profile, options.device, &options.input, &on);
+  const infer::RunsIn runs_in = infer::run_in(again.software, false, profile, &options, &on);
   again.input = read_input(options.input, on, std::move(bytes));
   planners::GivenPlan given;
   given.source = source;

@@ -52,6 +52,8 @@ RandomProblem layered(std::uint64_t seed, int most_devices) {
   for (int i = 0; i < made.profile.size(); ++i) {
     made.profile.layer.push_back("h/" + std::to_string(std::min(i / kLayerPositions, layers - 1)));
   }
+  // No head can be divided among two devices where they are three.
+  made.profile.attention_heads = static_cast<std::int64_t>(seed % 3) + 1;
   // In every combination the first layer is one of the stack or not, and the last ones.
   const bool front = seed % 4 >= 2, behind = seed % 2 == 1;
   for (int i = 0; i < kLayerPositions && front; ++i) made.profile.layer[static_cast<std::size_t>(i)] = "embedding";
