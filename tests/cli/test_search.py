@@ -837,6 +837,10 @@ class BadInput(SearchTest):
         self.fails(4, "opp", TINY, "--shards", 4, "--memory", "1kB", says=["nothing that was found fits", "the least is", "--memory off"])
         self.text("opp", TINY, "--shards", 4, "--memory", "1GiB")
 
+    def test_meshes_that_the_budget_leaves_out_are_told(self):
+        plan = self.document("opp", FIXTURES / "gpt2.hlo.gz", "--shards", "auto", "--cluster", "config-a", "--budget", "0.001s")
+        self.assertTrue([w for w in plan["warnings"] if "before all meshes were looked at" in w], plan["warnings"])
+
     def test_what_a_hint_says_to_type_fits(self):
         cluster = ("--cluster", "config-a", "--effort", "quick")
         for command, asked, in_place in (
