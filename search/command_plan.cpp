@@ -360,7 +360,10 @@ class PlanCommand {
   void know_widths(const std::vector<int>& widths, bool by_count = false, bool kept = false) {
     for (const int width : widths) {
       if (cost_->knows(width)) continue;
-      if (late() && !mesh_) continue;
+      if (late() && !mesh_) {
+        left_out_ = true;
+        continue;
+      }
       sharding::ShardingModel model = loaded_.model->another_axis(width);
       PlanningRequest request = as_width_request(request_);
       if (data_) request.reshard = true;
@@ -515,6 +518,10 @@ class PlanCommand {
   void plan_mesh() {
     PlannedMesh planned = or_what_fits(!mesh_, [&] { return planned_mesh(); });
     MeshPlan& plan = planned.plan;
+    if (left_out_) {
+      plan.warnings.emplace_back(
+          "the budget ended before all meshes were looked at; a longer --budget may find a better plan");
+    }
     warn_of_memory(plan.counted, memory_warning(plan.memory_bytes, plan.capacity_bytes), "", &plan.warnings);
     complete(&plan);
     const Layout layout(
@@ -564,6 +571,7 @@ class PlanCommand {
   machine::DeviceModel device_;
   LoadedModel loaded_;
   std::optional<OneCost> cost_;
+  bool left_out_ = false;         // some width, for want of time
   bool axis_is_counted_ = false;  // what a plan of one axis takes is known
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };

@@ -186,7 +186,10 @@ std::string plan_report(const ShardingModel& model, const Planned& planned) {
     out += fact("None split", planned.nothing_split + (can ? "; --objective count splits what can be split" : ""));
   }
   const bool counted = plan.counted.cost.has_value();
-  out += counted_text(plan.counted);
+  // Where nothing of what is kept is split automap-infer knows no such replicas.
+  const bool whole = !plan.kept.empty() && plan.partitioned == 0;
+  out += counted_text(plan.counted,
+                      whole ? std::nullopt : std::optional<std::string>(plan.kept.empty() ? "" : " --keep-shardings"));
   out += fact("Judged by",
               judged_text(planned.estimate, counted) + format_ms(plan.compute_ms) + " compute, " +
                   format_ms(plan.collective_ms) + " collectives at " + format_number(planned.links.gbytes_per_s) +

@@ -109,14 +109,15 @@ std::string least_overlapped_text(double bound_ms) {
          ", all compute divided and no collectives";
 }
 
-std::string counted_text(const CountedCost& counted) {
+std::string counted_text(const CountedCost& counted, const std::optional<std::string>& options) {
   if (!counted.cost) return fact("Not counted", not_counted_text(counted));
   const PlanCost& cost = *counted.cost;
   const bool fits = cost.memory_bytes <= cost.capacity_bytes;
   return fact("Step time", format_ms(cost.simulated_step_ms) + " for " + plural(cost.micro_batches, "micro-batch") +
-                               " of " + format_count(std::llround(cost.micro_batch_samples)) +
-                               " samples, as automap-infer --layout " + cost.layout + " --micro-batches " +
-                               std::to_string(cost.micro_batches) + " counts it") +
+                               " of " + format_count(std::llround(cost.micro_batch_samples)) + " samples" +
+                               (options ? ", as automap-infer --layout " + cost.layout + " --micro-batches " +
+                                              std::to_string(cost.micro_batches) + *options + " counts it"
+                                        : "")) +
          fact("Memory", format_bytes(cost.memory_bytes) + " per device of " + format_bytes(cost.capacity_bytes) +
                             (fits ? "" : "; it does not fit"));
 }

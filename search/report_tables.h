@@ -1,6 +1,7 @@
 // Parts of the reports of plans: facts, collectives, tables of what is split, gathered and whole.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "common/sharding/model.h"
@@ -23,7 +24,8 @@ std::string collectives_text(const sharding::ShardingModel& model, const shardin
 std::string memory_text(const partition::PeakMemory& memory);
 
 // Two facts: the step's time and memory as all plans are counted; of what cannot be, why.
-std::string counted_text(const partition::CountedCost& counted);
+// `options`: what else automap-infer is to be told (" --keep-shardings"). Nothing: it knows no such layout.
+std::string counted_text(const partition::CountedCost& counted, const std::optional<std::string>& options = "");
 // "31.7 ms estimated", and of an overlapped step what it would be added up.
 std::string step_text(const partition::PlanEstimate& estimate);
 // What stands before the parts of an estimate that a search judged by: nothing where another step time is told, and

@@ -62,6 +62,23 @@ class For(ProgramTest):
                 self.assertGreaterEqual(plan["step_ms"], plan["lower_bound_ms"])
                 self.assertEqual(plan["bounds"]["within"], ([f"--for {name}"] if name != "any" else []) + ["--stages 3", "--max-width 1"])
 
+    def test_a_plan_keeps_the_state_of_its_software(self):
+        # Of a profile times are no software's, but what is kept of a parameter is Megatron's.
+        profile, path = self.folder / "p.h5", self.folder / "plan.json"
+        self.assertEqual(run("automap-profile", FIXTURES / "transformer_bf16.hlo.gz", "-o", profile).returncode, 0)
+        asked = ("automap-infer", profile, "--cluster", "config-a", "--batch", "64", "--json")
+        module = json.loads(run(*asked, "--stages", "1").stdout)
+        made = run(*asked, "--stages", "1", "--for", "megatron", "-o", path)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        made, again = json.loads(path.read_text()), json.loads(run(*asked, "--plan", path).stdout)
+        self.assertEqual(made["provenance"]["state_of"], "megatron")
+        self.assertNotIn("state_of", module["provenance"])
+        self.assertEqual([group["memory"] for group in again["groups"]], [group["memory"] for group in made["groups"]])
+        self.assertEqual(again["simulated_step_ms"], made["simulated_step_ms"])
+        # Who says the factor himself has it.
+        own = json.loads(run(*asked, "--plan", path, "--state-factor", "4").stdout)
+        self.assertNotIn("state_of", own["provenance"])
+
     def test_no_kind_brings_in_more(self):
         plan = self.plan(TINY, "--cluster", "config-b", "--for", "torchtitan")
         self.check(plan, "torchtitan")

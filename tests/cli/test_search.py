@@ -458,6 +458,14 @@ ENTRY e {
         self.assertIn("automap-search opp MODEL --shards 4 --keep-shardings", " ".join(kept.stdout.split()))
         self.assertNotIn("set aside", kept.stderr)
         self.assertIn("kept inside replicas of several devices alone", kept.stderr)
+        # What opp says to type is taken. Where it keeps nothing in parts infer knows no such replicas, and none are named.
+        opp = " ".join(self.text("opp", model, "--shards", 4, "--cluster", "h100-1x8", "--keep-shardings").split())
+        said = re.search("as automap-infer (--layout .*) counts it", opp)[1].split()
+        self.assertIn("--keep-shardings", said)
+        typed = run("automap-infer", model, "--cluster", "h100-1x8", *said)
+        self.assertEqual(typed.returncode, 0, typed.stderr)
+        copies = self.put("copies.hlo", re.sub(r"sharding=\{devices=[^}]*\}", "sharding={devices=[2,1,4]<=[8] last_tile_dim_replicate}", self.STEP))
+        self.assertNotIn("as automap-infer", self.text("opp", copies, "--shards", 8, "--cluster", "h100-1x8", "--keep-shardings"))
         # Of a mesh of 3 devices none is kept by 4: said so.
         step = self.STEP.replace("32,64", "6144,12288").replace("16,32", "3072,6144").replace("16,64", "3072,12288")
         odd = self.put("odd.hlo", re.sub(r"sharding=\{devices=[^}]*\}", "sharding={devices=[3,1]<=[3]}", step))
@@ -829,6 +837,10 @@ class BadInput(SearchTest):
         self.fails(4, "opp", TINY, "--shards", 4, "--memory", "1kB", says=["nothing that was found fits", "the least is", "--memory off"])
         self.text("opp", TINY, "--shards", 4, "--memory", "1GiB")
 
+    def test_meshes_that_the_budget_leaves_out_are_told(self):
+        plan = self.document("opp", FIXTURES / "gpt2.hlo.gz", "--shards", "auto", "--cluster", "config-a", "--budget", "0.001s")
+        self.assertTrue([w for w in plan["warnings"] if "before all meshes were looked at" in w], plan["warnings"])
+
     def test_what_a_hint_says_to_type_fits(self):
         cluster = ("--cluster", "config-a", "--effort", "quick")
         for command, asked, in_place in (
@@ -843,6 +855,7 @@ class BadInput(SearchTest):
                 self.assertEqual(refused.returncode, 4, refused.stderr)
                 hints = re.search("hint: (.*)", refused.stderr)[1].split("; or ")
                 self.assertEqual(hints.pop(), "--memory off plans without a limit")
+                self.assertTrue(hints, refused.stderr)
                 for hint in hints:
                     if "devices of such servers" in hint:
                         continue
