@@ -18,6 +18,7 @@
 #include "infer/input.h"
 #include "infer/options.h"
 #include "plan/placement/workload_json.h"
+#include "profile/description_options.h"
 
 namespace {
 
@@ -62,7 +63,7 @@ struct Asked {
 Asked read_question(infer::InferOptions& options) {
   Asked out;
   out.source = input_name(options.input.path);
-  std::string bytes = read_file(options.input.path);
+  std::string bytes = infer::read_model_bytes(options.input.path);
   const std::string text = is_gzip(bytes) ? gunzip_if_gzip(bytes, out.source) : std::string();
   const std::string& plain = text.empty() ? bytes : text;
   if (placement::looks_like_workload(plain)) {
@@ -102,9 +103,11 @@ int compare_main(int argc, char** argv) {
   table.group("Input");
   table
       .positional(&options.input.path, "MODEL|WORKLOAD",
-                  "HLO in any form, a profile, or a workload for placement; - reads standard input")
+                  "HLO in any form, a config.json, a published model's name (llama3-8b), a profile, or a workload for "
+                  "placement; - reads standard input")
       .reads_file()
       .required();
+  profile::declare_description(table, &options.input.step);
   table
       .add(&options.cluster, "cluster",
            "of models: a preset (" + join(machine::cluster_preset_names()) + ") or a JSON file")

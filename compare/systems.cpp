@@ -118,6 +118,27 @@ Answer plan_aceso(const Question& q) {
 
 }  // namespace
 
+namespace {
+
+// ", ZeRO 3, recomputed"; of stages that differ, of each.
+std::string variants_text(const pipeline::PlacedPlan& placed) {
+  std::vector<std::string> texts;
+  for (const pipeline::PlacedStage& stage : placed.stages) {
+    const pipeline::StageVariant& variant = stage.problem->variant(stage.variant);
+    const bool sharded = variant.zero > 0 && stage.d1 - stage.d0 > 1;
+    texts.push_back(std::string(sharded ? "ZeRO " + std::to_string(variant.zero) : "") +
+                    (sharded && variant.recompute ? ", " : "") + (variant.recompute ? "recomputed" : ""));
+  }
+  const bool alike = std::all_of(texts.begin(), texts.end(), [&](const auto& text) { return text == texts.front(); });
+  if (alike) return texts.front().empty() ? "" : ", " + texts.front();
+  for (std::string& text : texts) {
+    if (text.empty()) text = "plain";
+  }
+  return ", stages " + join(texts, "; ");
+}
+
+}  // namespace
+
 std::string plan_text(const pipeline::PlacedPlan& placed) {
   std::vector<std::string> devices;
   for (const pipeline::PlacedStage& stage : placed.stages) {
@@ -131,7 +152,7 @@ std::string plan_text(const pipeline::PlacedPlan& placed) {
                                : " on " + join(devices) + " devices";
   return plural(placed.num_stages(), "stage") + on + ", " + std::to_string(problem.micro_batches()) +
          (problem.micro_batches() == 1 ? " micro-batch of " : " micro-batches of ") +
-         format_count(std::llround(problem.micro_batch_samples()));
+         format_count(std::llround(problem.micro_batch_samples())) + variants_text(placed);
 }
 
 const std::vector<System>& all_systems() {

@@ -36,6 +36,14 @@ constexpr int kMemoryTries = 2;
 // Numbers of devices that stages alike are made of: all, and the most that leave each stage a power of two, which
 // batches mostly divide by.
 std::vector<int> device_counts(const Question& question) {
+  // The first servers, of which each has as many as the first.
+  int even = 0;
+  for (const machine::ServerGroup& group : question.cluster.servers) {
+    if (group.devices != question.cluster.servers.front().devices) break;
+    even += group.count * group.devices;
+  }
+  const bool enough = even >= std::max(1, question.request.stages);
+  if (question.framework->even_servers && even < question.cluster.num_devices() && enough) return {even};
   const int all = question.cluster.num_devices();
   int fewer = std::max(1, question.request.stages);
   while (2 * fewer <= all) fewer *= 2;
@@ -46,6 +54,9 @@ std::vector<int> device_counts(const Question& question) {
 // What was found on the first so many devices of the cluster alone is said of the cluster.
 void say_of_all_devices(const Question& question, int devices, StepPlan* found) {
   if (devices == question.cluster.num_devices()) return;
+  if (question.framework->even_servers) {
+    found->why_fewer = std::string(question.framework->name) + " runs on as many devices of every server";
+  }
   const auto fix = [&](StepSize* size) {
     if (size->devices == 0) size->devices = devices / size->width;
   };
@@ -100,6 +111,7 @@ class Parts {
   // What is free stage by stage is free here.
   void add_one_stage() {
     Question one = question_;
+    one.cluster = machine::first_devices(question_.cluster, device_counts(question_).front());
     one.request.stages = one.request.max_stages = 1;
     one.step.equal_replicas = false;
     one.options = framework_options(framework_, 1, std::move(one.options));

@@ -40,7 +40,8 @@ std::vector<Framework> make_rows() {
        // whole heads, replicas of several devices in pipelines
        false,
        true,
-       // gradients whole in pipelines, recomputation by stage
+       // gradients whole in pipelines, even servers, recomputation by stage
+       false,
        false,
        true,
        FrameworkCuts::kInstructions,
@@ -64,12 +65,13 @@ std::vector<Framework> make_rows() {
        true,
        false,
        false,
+       false,
        FrameworkCuts::kEqualLayers,
        "jax.sharding.Mesh, shard_map, lax.ppermute, lax.scan, PartitionSpec, jax.checkpoint"},
 
       // - schedule: pipeline.py scans over micro-batches under jax.grad (num_pipeline_microbatches). Its repeats
       //   (num_pipeline_repeats) are circular, with all forwards first: not interleaved 1F1B.
-      // - mesh: ici_/dcn_ *_parallelism multiply to all devices.
+      // - mesh: ici_/dcn_ *_parallelism multiply to all devices, those of a server to as many in each.
       // - layers: num_layers_per_pipeline_stage, one number; layers * stages * repeats have to be all of them.
       // - ZeRO: ici_data_parallelism (0) or ici_fsdp_parallelism (3), which base.yml lets stand beside pipelines.
       //   shard_optimizer_over_data (1) is newer than the row.
@@ -84,6 +86,7 @@ std::vector<Framework> make_rows() {
        true,
        true,
        false,
+       true,
        false,
        FrameworkCuts::kEqualLayers,
        "ici_pipeline_parallelism, num_layers_per_pipeline_stage, num_pipeline_microbatches, ici_data_parallelism, "
@@ -111,6 +114,7 @@ std::vector<Framework> make_rows() {
        true,
        true,
        true,
+       false,
        true,
        FrameworkCuts::kLayers,
        "Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B, _PipelineScheduleRuntime, SplitPoint, init_device_mesh, "
@@ -135,6 +139,7 @@ std::vector<Framework> make_rows() {
        true,
        true,
        true,
+       false,
        false,
        FrameworkCuts::kLayers,
        "pipeline_parallel_degree, pipeline_parallel_schedule, pipeline_parallel_schedule_csv, "
@@ -163,6 +168,7 @@ std::vector<Framework> make_rows() {
        true,
        false,
        false,
+       false,
        FrameworkCuts::kStackLayers,
        "pipeline_model_parallel_size, pipeline_model_parallel_layout, num_layers_per_virtual_pipeline_stage, "
        "tensor_model_parallel_size, use_distributed_optimizer, use_megatron_fsdp, data_parallel_sharding_strategy, "
@@ -185,6 +191,7 @@ std::vector<Framework> make_rows() {
        {0, 1, 2},
        {0, 1},
        true,
+       false,
        false,
        false,
        false,

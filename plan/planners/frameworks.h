@@ -39,6 +39,7 @@ struct Framework {
   bool whole_heads;         // the devices of a replica hold as many whole heads of attention each
   bool wide_stages;         // replicas of several devices stand in pipelines, too
   bool whole_gradients;     // in pipelines ZeRO 2 and 3 shard gradients after the last micro-batch alone
+  bool even_servers;        // as many devices of every server that it runs on
   bool recompute_by_stage;  // else all stages recompute their layers, or none does
   FrameworkCuts cuts;
   const char* by;  // options and classes that this rests on, as the framework spells them, without dashes in front

@@ -64,6 +64,13 @@ class Compare(ProgramTest):
                 self.assertGreater(rows["heuristics"]["step_ms"], rows["heuristics"]["own_ms"])
                 self.assertIn("kernels on", rows["heuristics"]["plan"])
 
+    def test_a_published_model_by_its_name(self):
+        result = run("automap-compare", "gpt2", "--cluster", "h100-2x8", "--batch", "64", "--systems", "data-parallel,megatron", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        rows = {row["system"]: row for row in json.loads(result.stdout)["systems"]}
+        self.assertTrue(all(row["found"] for row in rows.values()))
+        self.assertRegex(rows["megatron"]["plan"], r"^1 stage of 16 devices, .*, ZeRO [1-3]$")
+
     def test_a_profile(self):
         profile = self.folder / "vgg.csv"
         run("automap-profile", FIXTURES / "vgg19.hlo.gz", "-o", profile)
