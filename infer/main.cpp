@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <set>
@@ -353,7 +354,10 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
     const auto others = static_cast<std::size_t>(std::count(to_type.begin(), to_type.end(), '\n'));
     const std::size_t lines = kSummaryLines * static_cast<std::size_t>(kSummaryWidth) / static_cast<std::size_t>(width);
     if (!call.input.taken.empty()) print_labelled(model_line(call, report, document.batch(), width), kSummaryLabel);
-    print_labelled(summary_text(document, report, width, lines - std::min(others, kSummaryLines / 2)), kSummaryLabel);
+    // Who asks for details has room for the answer.
+    const std::size_t room =
+        options.details ? std::numeric_limits<std::size_t>::max() : lines - std::min(others, kSummaryLines / 2);
+    print_labelled(summary_text(document, report, width, room), kSummaryLabel);
     print(options.details ? "\n" + report_text(document, placed.problem(), report)
                           : asked_tables_text(document, report));
     print(to_type);

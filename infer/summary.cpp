@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "common/base/fitted_table.h"
@@ -373,7 +374,10 @@ std::string summary_text(const PlanDocument& document, const ReportOptions& opti
   width = std::max(width, kLeastWidth);
   std::vector<Entry> entries = entries_of(document, options);
   // Narrow lines are more lines.
-  for (Entry& entry : entries) entry.most_lines *= static_cast<std::size_t>((kSummaryWidth + width - 1) / width);
+  for (Entry& entry : entries) {
+    entry.most_lines *= static_cast<std::size_t>((kSummaryWidth + width - 1) / width);
+    if (options.details) entry.most_lines = std::numeric_limits<std::size_t>::max();
+  }
   const auto lines = [&] {
     std::vector<std::string> all;
     for (const Entry& entry : entries) {

@@ -18,7 +18,7 @@ constexpr std::size_t kSummaryLabel = 8;  // columns in front of every line
 std::string kind_text(const pipeline::PlanDocument& document);
 
 // Ends with a newline; at most `most_lines` lines of at most `width` columns (of kLeastWidth at least): what matters
-// least is left out.
+// least is left out. With options.details paragraphs are whole.
 std::string summary_text(const pipeline::PlanDocument& document, const ReportOptions& options,
                          int width = kSummaryWidth, std::size_t most_lines = kSummaryLines);
 

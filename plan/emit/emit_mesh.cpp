@@ -171,7 +171,7 @@ Emitted emit_jax_mesh(const FrameworkPlan& plan) {
   text += number("LAYERS_PER_STAGE", plan.stages > 1 ? stack.counts.front() : 0) +
           "  # of the stack; 0: one stage has them all\n";
   text += std::string("LAYERS_APART = ") + (layers_apart(plan, stack.layers) ? "True" : "False") +
-          "  # each has variables of its own in the module; False: they are stacked there already\n";
+          "  # names of SPLIT are of one layer each; False: of layers that are stacked, or there are none\n";
   text +=
       "# The variables, and the dimension along which the devices of a replica hold them in parts; -1: whole.\nSPLIT = "
       "{";

@@ -159,10 +159,11 @@ NothingFits explain_nothing_fits(const Problem& problem, const StageChoice& choi
   const int d1 = stage == best.num_stages() ? problem.num_devices() : best.device_cuts[at(stage - 1)];
   why.available_memory_bytes = problem.group(d0, d1).capacity_bytes;
   why.least_memory_bytes = share * why.available_memory_bytes;
-  why.text = "No plan of " + range + " fits in memory. The lightest found has " + std::to_string(best.num_stages()) +
-             (best.num_stages() == 1 ? " stage" : " stages") + " (" + to_string(best.schedule) + "): stage " +
-             std::to_string(stage) + " needs " + format_bytes(why.least_memory_bytes) + " of the " +
-             format_bytes(why.available_memory_bytes) + " on each of its devices.";
+  why.text = "No plan of " + range + " fits in memory. The plan found with the least memory has " +
+             std::to_string(best.num_stages()) + (best.num_stages() == 1 ? " stage" : " stages") + " (" +
+             to_string(best.schedule) + "): stage " + std::to_string(stage) + " needs " +
+             format_bytes(why.least_memory_bytes) + " of the " + format_bytes(why.available_memory_bytes) +
+             " on each of its devices.";
   if (first != last) {
     std::string by_stages;
     for (const auto& [stages, of_stages] : lightest.by_stages) {
@@ -171,7 +172,8 @@ NothingFits explain_nothing_fits(const Problem& problem, const StageChoice& choi
       std::snprintf(text, sizeof text, "%s%d: %.0f %%", by_stages.empty() ? "" : ", ", stages, 100 * of_stages);
       by_stages += text;
     }
-    why.text += " By stage count at least so much of what a device has is needed: " + by_stages + ".";
+    why.text +=
+        " No plan needs less than these shares of a device's memory, by its number of stages: " + by_stages + ".";
   }
   why.text += " --memory off ignores the limit.";
   return why;
