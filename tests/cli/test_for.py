@@ -73,7 +73,7 @@ class For(ProgramTest):
         made, again = json.loads(path.read_text()), json.loads(run(*asked, "--plan", path).stdout)
         self.assertEqual(made["provenance"]["state_of"], "megatron")
         self.assertNotIn("state_of", module["provenance"])
-        self.assertEqual([group["memory"] for group in again["groups"]], [group["memory"] for group in made["groups"]])
+        self.assertEqual([group["memory_bytes"] for group in again["groups"]], [group["memory_bytes"] for group in made["groups"]])
         self.assertEqual(again["simulated_step_ms"], made["simulated_step_ms"])
         # Who says the factor himself has it.
         own = json.loads(run(*asked, "--plan", path, "--state-factor", "4").stdout)
