@@ -435,7 +435,7 @@ class Runnable(ProgramTest):
         for words, said in (("dp=8,cp=2", "parallelism of sequences is not planned"), ("ep=2", "parallelism of experts is not planned"),
                             ("dp=8,gbs=128", "--batch 128"), ("fsdp=8,dp=2", "dp stands twice"), ("zero=1,fsdp=8", "leave one of them out"), ("fsdp=8,zero=1", "leave one of them out"),
                             ("tp=2,tensor-parallel-size=2", "tp stands twice"), ("dp=8,sp=true", "--sequence-parallel says it"),
-                            ("dp_shard=4,dp_replicate=2", "dp=8,zero=3 keeps one part"), ("hsdp=2x4", "(HSDP) are not planned"), ("dp_replicate=2,fsdp=-1", "dp=auto,zero=3"),
+                            ("dp_shard=4,dp_replicate=2", "dp=8,zero=3 keeps one part"), ("hsdp=2x4", "(HSDP) are not planned"), ("dp_shard=4,fsdp=4", "dp_shard and fsdp say the same"), ("dp_replicate=2,fsdp=-1", "dp=auto,zero=3"),
                             ("dp_shard=8,dp=2", "dp stands twice"), ("zero=2,dp_shard=8", "dp_shard is dp with zero=3"), ("dp=8,gas=0", "gas is '0'"),
                             ("dq=8", "unknown key 'dq'")):
             with self.subTest(words):
