@@ -428,8 +428,8 @@ int run_sweep(const Call& call) {
 
 // What the given plan or layout takes; the program's exit code.
 int run_score(Call& call) {
-  const planners::ScoredPlan scored = call.layout ? score_layout(*call.layout, call.question)
-                                                  : score_given(std::move(*call.given), call.question, call.overrides);
+  const planners::ScoredPlan scored =
+      call.layout ? score_layout(*call.layout, call.question) : score_given(*call.given, call.question, call.overrides);
   const std::string lacks = inexpressible(*call.framework, scored.placed, call.question.profile());
   if (!lacks.empty()) {
     throw Error(

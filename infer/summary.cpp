@@ -141,9 +141,9 @@ std::string batch_text(const PlanDocument& document, const ReportOptions& option
     out += ", " + format_amount(each) + " on each " + (document.stages.front().width > 1 ? "replica" : "device");
   }
   if (document.stages.size() > 1) out += std::string(", schedule ") + to_string(document.plan.schedule);
-  // Somebody chose a number that leaves devices without any.
+  // Somebody chose a number that leaves replicas of one device with different shares, or devices without any.
   const int devices = options.cluster_devices;
-  if (options.batch_given && document.num_devices < devices && batch > devices && batch % devices != 0) {
+  if (options.batch_given && devices > 1 && batch > devices && batch % devices != 0) {
     const long long below = batch / devices * devices, above = below + devices;
     out += "; for " + format_count(devices) + " devices --batch " +
            std::to_string(batch - below < above - batch ? below : above);
