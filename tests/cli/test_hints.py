@@ -21,7 +21,7 @@ FOREIGN = re.compile(r"--(xla_\w+|use_spmd_partitioning|num_partitions|logdir|nn
                      r"|(tensor|pipeline)-model-parallel-\w+|(micro|global)-batch-size|sequence-parallel|overlap-grad-reduce"
                      r"|use-(distributed-optimizer|megatron-fsdp)|data-parallel-sharding-strategy|recompute-\w+|ckpt-format"
                      r"|no-gradient-accumulation-fusion"
-                     r"|num-(layers|attention-heads|query-groups|experts)|((moe-)?ffn-)?hidden-size|group-query-attention|kv-channels"
+                     r"|num-(layers|attention-heads|query-groups|experts)|((moe-)?ffn-)?hidden-size|(attention|hidden)-dropout|group-query-attention|kv-channels"
                      r"|use-rotary-position-embeddings|position-embedding-type|disable-bias-linear|add-qkv-bias|swiglu|bf16|fp16"
                      r"|moe-router-topk|normalization|untie-embeddings-and-output-weights|(vocab-size|max-position-embeddings))(?![\w-])")
 LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
