@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 
-#include "common/architecture/read.h"
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
@@ -67,7 +66,7 @@ Asked read_question(infer::InferOptions& options) {
   std::string bytes = infer::read_model_bytes(options.input.path);
   const std::string text = is_gzip(bytes) ? gunzip_if_gzip(bytes, out.source) : std::string();
   const std::string& plain = text.empty() ? bytes : text;
-  if (!architecture::is_description(plain) && placement::looks_like_workload(plain)) {
+  if (placement::looks_like_workload(plain)) {
     placement::WorkloadFile file = placement::parse_workload(plain, out.source);
     placement::check_workload(file.workload, out.source);
     for (const std::string& warning : file.warnings) log_warning(warning);

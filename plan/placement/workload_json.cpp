@@ -197,8 +197,12 @@ WorkloadFile parse_workload(std::string_view json_text, const std::string& sourc
 bool looks_like_workload(std::string_view bytes) {
   const std::size_t first = bytes.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos || bytes[first] != '{') return false;
-  // Modules have computations, files of ours a schema; within a string the quotes would be escaped.
-  return bytes.find("\"computations\"") == std::string_view::npos && bytes.find("\"schema\"") == std::string_view::npos;
+  // Modules have computations, files of ours a schema, a config.json one of the others; within a string the quotes
+  // would be escaped.
+  for (const char* key : {"\"computations\"", "\"schema\"", "\"model_type\"", "\"architectures\"", "\"_class_name\""}) {
+    if (bytes.find(key) != std::string_view::npos) return false;
+  }
+  return true;
 }
 
 std::string workload_json_text(const Workload& workload) {

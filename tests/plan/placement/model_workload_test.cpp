@@ -243,6 +243,7 @@ TEST(WorkloadJson, IsReadBack) {
   }
   EXPECT_FALSE(looks_like_workload("{\"schema\": \"automap.plan/1\"}"));
   EXPECT_FALSE(looks_like_workload("{\"computations\": []}"));
+  EXPECT_FALSE(looks_like_workload("{\"model_type\": \"gpt2\", \"n_layer\": 12}"));
   EXPECT_FALSE(looks_like_workload("HloModule m"));
   EXPECT_FALSE(looks_like_workload(""));
 }
