@@ -69,7 +69,7 @@ class Compare(ProgramTest):
         self.assertEqual(result.returncode, 0, result.stderr)
         rows = {row["system"]: row for row in json.loads(result.stdout)["systems"]}
         self.assertTrue(all(row["found"] for row in rows.values()))
-        self.assertRegex(rows["megatron"]["plan"], r"^1 stage of 16 devices, .*, ZeRO [1-3]$")
+        self.assertRegex(rows["data-parallel"]["plan"], r"^1 stage of 16 devices, .*, ZeRO [1-3]$")
 
     def test_a_profile(self):
         profile = self.folder / "vgg.csv"
