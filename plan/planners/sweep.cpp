@@ -98,27 +98,13 @@ class Hope {
     const double of_replica = static_cast<double>(batch_) / layout.dp;
     return of_replica * times->second.least_ms(samples, layout.variant.recompute) / layout.pp;
   }
-  // A stage computes each of the M micro-batches, and waits for the first one to come through the stages in front of it
-  // and for the last one to go back: no step is shorter than the stages in front take for one and it for all. Whatever
-  // share t_s of a micro-batch's time T the stages have, the longest such step is at least that which they all have
-  // alike, C: then t_s = C/M (1-1/M)^(s-1), and T is their sum. Of schedules whose backwards are in one piece and whose
-  // stages are one part.
-  double filled_bound_ms(const Layout& layout) {
-    const double of_all = bound_ms(layout) * layout.pp;
-    const double micro_batches = static_cast<double>(batch_) / layout.dp / static_cast<double>(layout.micro_batch_size);
-    if (!is_alternating(layout.schedule) || layout.parts_of_stage() > 1) return of_all / layout.pp;
-    return of_all / micro_batches / (1 - std::pow(1 - 1 / micro_batches, layout.pp));
-  }
-  bool left(const Layout& layout) { return bound_ms(layout) < best_ms(layout); }
-  bool left_filled(const Layout& layout) { return filled_bound_ms(layout) < best_ms(layout); }
+  bool left(const Layout& layout) { return bound_ms(layout) < (layout.pp > 1 ? best_of_several_ms_ : best_ms_); }
   void saw(const Layout& layout, double step_ms) {
     best_ms_ = std::min(best_ms_, step_ms);
     if (layout.pp > 1) best_of_several_ms_ = std::min(best_of_several_ms_, step_ms);
   }
 
  private:
-  double best_ms(const Layout& layout) const { return layout.pp > 1 ? best_of_several_ms_ : best_ms_; }
-
   const Question& question_;
   const std::int64_t batch_;
   std::map<int, pipeline::SampleTimes> times_;  // by width
@@ -178,7 +164,6 @@ Sweep sweep_layouts(const Question& question, const SweepRequest& request) {
       layout.micro_batch_size = size;
       if (!more.worth_a_look(batch / layout.dp / size)) break;
       if (request.only_best && !hope.left(layout)) break;  // nor is any of fewer samples at once
-      if (request.only_best && !hope.left_filled(layout)) continue;
       if (any && work.over()) {
         ++sweep.left_out;
         continue;
