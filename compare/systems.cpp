@@ -116,10 +116,6 @@ Answer plan_aceso(const Question& q) {
   return plan_rival(q, rivals::aceso);
 }
 
-}  // namespace
-
-namespace {
-
 // ", ZeRO 3, recomputed"; of stages that differ, of each.
 std::string variants_text(const pipeline::PlacedPlan& placed) {
   std::vector<std::string> texts;

@@ -186,8 +186,8 @@ void read_software(Call& call, const PlanInput* known) {
   }
   call.runs_in = run_in(software, named, profile, &options, &call.cluster);
   // A plan that is counted for nobody else keeps what its file says.
-  if (call.given && !named && !asked_for && !call.given->state_of.empty() && options.state_factor == "auto") {
-    options.input.software = find_software(call.given->state_of, planners::any_framework());
+  if (call.given && !named && !asked_for && !call.given->state_of.empty()) {
+    keep_state_of(find_software(call.given->state_of, planners::any_framework()), &options);
   }
   // A plan file says what its times are of.
   if (call.runs_in.timed) call.table.set_unless_given("software", software->name, "--for");

@@ -98,11 +98,15 @@ bool has_times(const Software& software) {
   return software.host_us != kCompiledHostUs || software.elementwise_passes != 1;
 }
 
+void keep_state_of(const Software* software, InferOptions* options) {
+  options->input.software = options->state_factor == "auto" ? software : nullptr;
+}
+
 RunsIn run_in(const Software* software, bool named, bool profile, InferOptions* options, machine::Cluster* cluster) {
   RunsIn out{software, false};
   InputOptions* const input = &options->input;
   const std::string& device = options->device;
-  input->software = options->state_factor == "auto" ? software : nullptr;
+  keep_state_of(software, options);
   if (!device.empty()) {
     input->device = machine::load_device(device);
     planners::set_device(*input->device, cluster);
@@ -140,10 +144,9 @@ std::string software_text(const Software& software, const std::optional<machine:
 }
 
 std::string state_text(const Software& software, const TrainingState& state) {
-  const double copies = state.weight < 4 ? 4 : 0;
   return std::string(software.name) + " keeps " + number(state.weight) + " bytes of weights and " +
          number(state.gradient) + " of gradients for each parameter" +
-         (copies > 0 ? ", and an f32 copy beside the optimizer's moments" : "") + ", not what the module keeps";
+         (state.copies() ? ", and an f32 copy beside the optimizer's moments" : "") + ", not what the module keeps";
 }
 
 std::string assumed_text(const Software& software, bool timed, const std::optional<machine::DeviceModel>& device) {

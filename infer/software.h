@@ -36,11 +36,13 @@ struct RunsIn {
   const Software* software = nullptr;
   bool timed = false;  // the devices have its times
 };
-// Sets options->input.software, whose training state is kept where --state-factor says no other, and the cluster as
-// plans are made for it, with options->input.device where one model stands for all: the devices that --device names,
-// else the cluster's own with the software's times; servers told apart by their links. Times that cannot be had
-// (`profile`: the model is one already; devices not of the table, or not at their own speed) are an error,
-// Error(kUsage), where somebody has `named` the software, else a warning.
+// Sets options->input.software: the training state of `software` (null: the module's) is kept, where --state-factor
+// says no other.
+void keep_state_of(const Software* software, InferOptions* options);
+// Sets that, and the cluster as plans are made for it, with options->input.device where one model stands for all: the
+// devices that --device names, else the cluster's own with the software's times; servers told apart by their links.
+// Times that cannot be had (`profile`: the model is one already; devices not of the table, or not at their own speed)
+// are an error, Error(kUsage), where somebody has `named` the software, else a warning.
 RunsIn run_in(const Software* software, bool named, bool profile, InferOptions* options, machine::Cluster* cluster);
 
 // "megatron", or "a compiled step", whose times all others have.

@@ -5,7 +5,6 @@
 namespace automap::infer {
 namespace {
 
-constexpr double kMasterBytes = 4;
 // Of all gradients' bytes in the weights': a half where all are of 16 bits, and some are made in f32 (of norms).
 constexpr double kMostOfShort = 0.75;
 
@@ -17,7 +16,7 @@ void keep(const TrainingState& state, double* weight, double* gradient, double* 
   const double master = *weight;
   if (state.gradient > 0) *gradient = master * state.gradient / kMasterBytes;
   if (state.weight > 0) *weight = master * state.weight / kMasterBytes;
-  if (state.weight > 0 && state.weight < kMasterBytes) *slots += master;
+  if (state.copies()) *slots += master;
 }
 
 // What a profile and its columns at a width have alike.

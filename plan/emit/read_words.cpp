@@ -594,11 +594,11 @@ ReadWords read_deepspeed(std::string_view text) {
         "replicas");
   }
   layout.dp = batch / of_replica;  // 0: as many as there are devices for
+  std::optional<JsonObject> zero;
+  if (config.has("zero_optimization")) zero.emplace(config.at("zero_optimization"), config.where("zero_optimization"));
   for (const char* offload : {"offload_optimizer", "offload_param"}) {
-    if (!config.has("zero_optimization")) continue;
-    const JsonObject zero(config.at("zero_optimization"), config.where("zero_optimization"));
-    if (!zero.has(offload)) continue;
-    const JsonObject how(zero.at(offload), zero.where(offload));
+    if (!zero || !zero->has(offload)) continue;
+    const JsonObject how(zero->at(offload), zero->where(offload));
     if (how.has("device") && how.text("device") == "none") continue;
     refuse_words(std::string("zero_optimization.") + offload + ": state in the host's memory is not planned",
                  "leave it out: the plan then says what devices would have to hold");
@@ -634,10 +634,7 @@ ReadWords read_deepspeed(std::string_view text) {
     out.notes.emplace_back("gradient_accumulation_steps \"auto\" is counted as 1, the Trainer's default");
   }
   // A pipeline's are summed behind the backward pass, whatever it says.
-  if (layout.pp == 1 && config.has("zero_optimization")) {
-    const JsonObject zero(config.at("zero_optimization"), config.where("zero_optimization"));
-    if (zero.has("overlap_comm")) out.overlap = zero.flag("overlap_comm");
-  }
+  if (layout.pp == 1 && zero && zero->has("overlap_comm")) out.overlap = zero->flag("overlap_comm");
   return out;
 }
 

@@ -33,18 +33,24 @@ constexpr int kLayerPlans = 8;
 constexpr std::int64_t kLayerUnits = 20'000'000;
 constexpr int kMemoryTries = 2;
 
+// Of the first servers, each of which has as many as the first.
+int devices_of_even_servers(const machine::Cluster& cluster) {
+  int devices = 0;
+  for (const machine::ServerGroup& group : cluster.servers) {
+    if (group.devices != cluster.servers.front().devices) break;
+    devices += group.count * group.devices;
+  }
+  return devices;
+}
+
 // Numbers of devices that stages alike are made of: all, and the most that leave each stage a power of two, which
 // batches mostly divide by.
 std::vector<int> device_counts(const Question& question) {
-  // The first servers, of which each has as many as the first.
-  int even = 0;
-  for (const machine::ServerGroup& group : question.cluster.servers) {
-    if (group.devices != question.cluster.servers.front().devices) break;
-    even += group.count * group.devices;
-  }
-  const bool enough = even >= std::max(1, question.request.stages);
-  if (question.framework->even_servers && even < question.cluster.num_devices() && enough) return {even};
   const int all = question.cluster.num_devices();
+  if (question.framework->even_servers) {
+    const int even = devices_of_even_servers(question.cluster);
+    if (even < all && even >= std::max(1, question.request.stages)) return {even};
+  }
   int fewer = std::max(1, question.request.stages);
   while (2 * fewer <= all) fewer *= 2;
   if (fewer >= all) return {all};
@@ -135,11 +141,7 @@ class Parts {
 
   void add_several_stages() {
     Question several = question_;
-    if (!framework_.wide_stages) {
-      pipeline::Profile narrow = several.profile();
-      drop_widths(framework_, true, &narrow);
-      several.set_profile(std::move(narrow));
-    }
+    drop_widths(2, several);
     std::vector<Schedule>& schedules = several.request.schedules;
     schedules.erase(std::remove_if(schedules.begin(), schedules.end(),
                                    [&](Schedule schedule) {
@@ -447,8 +449,13 @@ StepPlan plan_for_framework(const Question& asked) {
     StepPlan same;
     same.size = one.size;
     same.result = one.result;
-    same.problem = problem_of_size(question, one.size, one.result.plan->num_stages(), one.problem->options().variants);
-    if (!feasible(*same.problem, *same.result.plan)) continue;
+    const int stages = one.result.plan->num_stages();
+    if (framework_options(framework, stages, question.options).whole_gradients) {
+      same.problem = problem_of_size(question, one.size, stages, one.problem->options().variants);
+      if (!feasible(*same.problem, *same.result.plan)) continue;
+    } else {
+      same.problem = std::make_unique<Problem>(*one.problem);
+    }
     same.why_fewer = one.why_fewer;
     consider(std::move(same));
   }

@@ -37,13 +37,11 @@ std::vector<Framework> make_rows() {
        {0, 1, 2, 3},
        {0, 1, 2, 3},
        {0, 1, 2, 3},
-       // whole heads, replicas of several devices in pipelines
-       false,
-       true,
-       // gradients whole in pipelines, even servers, recomputation by stage
-       false,
-       false,
-       true,
+       false,  // whole heads
+       true,   // wide stages
+       false,  // whole gradients
+       false,  // even servers
+       true,   // recomputation by stage
        FrameworkCuts::kInstructions,
        "-"},
 
@@ -61,11 +59,11 @@ std::vector<Framework> make_rows() {
        {0, 1, 3},
        {0, 1, 3},
        {0, 1, 3},
-       false,
-       true,
-       false,
-       false,
-       false,
+       false,  // whole heads
+       true,   // wide stages
+       false,  // whole gradients
+       false,  // even servers
+       false,  // recomputation by stage
        FrameworkCuts::kEqualLayers,
        "jax.sharding.Mesh, shard_map, lax.ppermute, lax.scan, PartitionSpec, jax.checkpoint"},
 
@@ -83,11 +81,11 @@ std::vector<Framework> make_rows() {
        {0, 3},
        {0, 3},
        {0, 3},
-       true,
-       true,
-       false,
-       true,
-       false,
+       true,   // whole heads
+       true,   // wide stages
+       false,  // whole gradients
+       true,   // even servers
+       false,  // recomputation by stage
        FrameworkCuts::kEqualLayers,
        "ici_pipeline_parallelism, num_layers_per_pipeline_stage, num_pipeline_microbatches, ici_data_parallelism, "
        "ici_fsdp_parallelism, ici_tensor_parallelism, remat_policy"},
@@ -111,11 +109,11 @@ std::vector<Framework> make_rows() {
        {0, 1, 2, 3},
        {0, 2, 3},
        {0, 2, 3},
-       true,
-       true,
-       true,
-       false,
-       true,
+       true,   // whole heads
+       true,   // wide stages
+       true,   // whole gradients
+       false,  // even servers
+       true,   // recomputation by stage
        FrameworkCuts::kLayers,
        "Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B, _PipelineScheduleRuntime, SplitPoint, init_device_mesh, "
        "parallelize_module, DistributedDataParallel, ZeroRedundancyOptimizer, fully_shard, checkpoint_wrapper"},
@@ -136,11 +134,11 @@ std::vector<Framework> make_rows() {
        {0, 2, 3},
        {2, 3},
        {2, 3},
-       true,
-       true,
-       true,
-       false,
-       false,
+       true,   // whole heads
+       true,   // wide stages
+       true,   // whole gradients
+       false,  // even servers
+       false,  // recomputation by stage
        FrameworkCuts::kLayers,
        "pipeline_parallel_degree, pipeline_parallel_schedule, pipeline_parallel_schedule_csv, "
        "module_fqns_per_model_part, tensor_parallel_degree, data_parallel_replicate_degree, "
@@ -164,11 +162,11 @@ std::vector<Framework> make_rows() {
        {0, 1, 2, 3},
        {0, 1, 2, 3},
        {0, 1},
-       true,
-       true,
-       false,
-       false,
-       false,
+       true,   // whole heads
+       true,   // wide stages
+       false,  // whole gradients
+       false,  // even servers
+       false,  // recomputation by stage
        FrameworkCuts::kStackLayers,
        "pipeline_model_parallel_size, pipeline_model_parallel_layout, num_layers_per_virtual_pipeline_stage, "
        "tensor_model_parallel_size, use_distributed_optimizer, use_megatron_fsdp, data_parallel_sharding_strategy, "
@@ -190,11 +188,11 @@ std::vector<Framework> make_rows() {
        {0, 1, 2, 3},
        {0, 1, 2},
        {0, 1},
-       true,
-       false,
-       false,
-       false,
-       false,
+       true,   // whole heads
+       false,  // wide stages
+       false,  // whole gradients
+       false,  // even servers
+       false,  // recomputation by stage
        FrameworkCuts::kLayers,
        "PipelineModule, LayerSpec, partition_method, TrainSchedule, PipeModelDataParallelTopology, "
        "zero_optimization.stage, tensor_parallel.autotp_size, activation_checkpoint_interval"},
@@ -392,24 +390,24 @@ pipeline::ProblemOptions framework_options(const Framework& framework, int stage
   return options;
 }
 
-void drop_widths(const Framework& framework, bool several_stages, Profile* profile) {
-  auto& widths = profile->widths;
-  const int stages = several_stages ? 2 : 1;
-  widths.erase(
-      std::remove_if(widths.begin(), widths.end(),
-                     [&](const pipeline::WidthColumns& columns) {
-                       return !width_inexpressible(framework, stages, columns.width, profile->attention_heads).empty();
-                     }),
-      widths.end());
+void drop_widths(int stages, Question& question) {
+  const auto lacks = [&](const pipeline::WidthColumns& columns) {
+    const std::int64_t heads = question.profile().attention_heads;
+    return !width_inexpressible(*question.framework, stages, columns.width, heads).empty();
+  };
+  const auto& known = question.profile().widths;
+  if (std::none_of(known.begin(), known.end(), lacks)) return;
+  Profile profile = question.profile();
+  auto& widths = profile.widths;
+  widths.erase(std::remove_if(widths.begin(), widths.end(), lacks), widths.end());
+  question.set_profile(std::move(profile));
 }
 
 void apply_framework(Question& question) {
   const Framework& framework = *question.framework;
   if (!limits_plans(framework)) return;
   PlanRequest& request = question.request;
-  Profile profile = question.profile();
-  drop_widths(framework, request.stages > 1, &profile);
-  if (profile.widths.size() < question.profile().widths.size()) question.set_profile(std::move(profile));
+  drop_widths(request.stages, question);
   std::vector<Schedule> schedules;
   for (const Schedule schedule : request.schedules) {
     const bool of_one_stage = schedule == Schedule::k1f1b && request.stages <= 1;

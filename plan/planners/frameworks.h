@@ -82,9 +82,9 @@ std::vector<int> framework_cuts(const Framework& framework, const pipeline::Prof
 // Of a plan of so many stages, beside what the question's options say; 0: of any number, several or one.
 pipeline::ProblemOptions framework_options(const Framework& framework, int stages, pipeline::ProblemOptions options);
 
-// Drops the widths of replicas that the framework has not: those that split heads of attention, and where there are
-// several stages those that its pipelines lack.
-void drop_widths(const Framework& framework, bool several_stages, pipeline::Profile* profile);
+// Drops the widths of replicas that the question's framework has not in plans of so many stages: those that split heads
+// of attention, and of several stages those that its pipelines lack. 0: of any number.
+void drop_widths(int stages, Question& question);
 
 // Leaves of the question what its framework has: schedules, variants, equal replicas, kinds beside the plan. What is
 // left is a superset of the framework's plans, so that its bounds hold for these. Twice is as once. Throws

@@ -69,7 +69,6 @@ Candidate data_parallel(const KindTurn& turn, int zero, const char* name) {
   Question quick = quickly(turn.question);
   quick.request.planner = PlannerKind::kDataParallel;
   quick.request.stages = 1;
-  quick.options = framework_options(*turn.question.framework, 1, std::move(quick.options));
   const std::vector<StageVariant> variants = at_zero(quick, zero);
   return searched(std::move(quick), variants, name);
 }

@@ -387,7 +387,8 @@ Layout parse_layout(std::string_view text, const StageOverrides& overrides, cons
     }
     // One part is all of it.
     if ((key == "dp-shard" || key == "dp-replicate") && value == "1") continue;
-    if (key == "dp-shard" || key == "fsdp") {
+    const bool shards = key == "dp-shard" || key == "fsdp";
+    if (shards) {
       if (sharded)
         refuse_layout("--layout: " + sharded->word + " and " + word + " say the same", "leave one of them out");
       sharded = LayoutPart{word, std::string(value)};
@@ -395,17 +396,17 @@ Layout parse_layout(std::string_view text, const StageOverrides& overrides, cons
     if (key == "dp-replicate") copied = LayoutPart{word, std::string(value)};
     if (sharded && copied) refuse_hsdp(*sharded, *copied);
     const bool beside = std::find(seen.begin(), seen.end(), "zero") != seen.end();
-    if (sharded && beside && (key == "dp-shard" || key == "fsdp" || key == "zero")) {
+    if (sharded && beside && (shards || key == "zero")) {
       refuse_layout("--layout: " + sharded->word + " is dp with zero=3, and zero stands beside it",
                     "leave one of them out");
     }
-    if (key == "dp-shard" || key == "fsdp") {
+    if (shards) {
       seen.emplace_back("zero");
       layout.variant.zero = 3;
       // All devices that are left, as torchtitan says it.
       if (key == "dp-shard" && value == "-1") value = "auto";
     }
-    if (key == "dp-shard" || key == "fsdp" || key == "dp-replicate") key = "dp";
+    if (shards || key == "dp-replicate") key = "dp";
     if (std::find(seen.begin(), seen.end(), key) != seen.end())
       refuse_layout("--layout: " + key + " stands twice", kExample);
     seen.push_back(key);
@@ -648,10 +649,6 @@ ScoredPlan score_at_widths(GivenPlan given, int devices, const Profile& profile,
   return score_plan(profile_at(profile, width), machine::first_devices(replicas, devices / width), options,
                     std::move(given.plan), source);
 }
-
-}  // namespace
-
-namespace {
 
 // Whose rules of memory count: the question's, else those that the plan was made by.
 const Framework& framework_of(const GivenPlan& given, const Question& question) {

@@ -131,9 +131,9 @@ std::string cluster_word(const EmitProgramOptions& o, const PlanDocument& docume
   return std::filesystem::is_regular_file(file->second, failed) ? file->second : std::string();
 }
 
-// That cluster; nothing: it is not known any more, or has changed.
-std::optional<machine::Cluster> cluster_of(const EmitProgramOptions& o, const PlanDocument& document) {
-  const std::string word = cluster_word(o, document);
+// The cluster that `word` finds; nothing: it is not known any more, or has changed.
+std::optional<machine::Cluster> cluster_of(const EmitProgramOptions& o, const std::string& word,
+                                           const PlanDocument& document) {
   const auto unknown = [&](const char* why) {
     log_warning("the servers of the plan are not known: its cluster, " + printable(document.cluster) + ", " + why +
                 "; give --cluster");
@@ -272,11 +272,11 @@ int emit_main(int argc, char** argv) {
   const PlanDocument document = pipeline::load_plan(o.plan);
   // Before the model is read.
   const pipeline::PlanCorner* corner = o.kind.empty() ? nullptr : &corner_of(o, document);
-  const std::optional<machine::Cluster> cluster = cluster_of(o, document);
+  const std::string where = cluster_word(o, document);
+  const std::optional<machine::Cluster> cluster = cluster_of(o, where, document);
   std::optional<emit::AskedAgain> again;
   if (!o.model.empty()) {
-    again.emplace(
-        emit::ask_again(document, input_name(o.plan), o.model, cluster, cluster_word(o, document), framework));
+    again.emplace(emit::ask_again(document, input_name(o.plan), o.model, cluster, where, framework));
   }
   const std::optional<pipeline::LayerSplit> layers =
       corner != nullptr ? planners::layers_at_cuts(again->input.profile, corner->chunk_cuts)
