@@ -6,6 +6,7 @@
 #include <numeric>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -63,9 +64,11 @@ struct Times {
 // The least time of every position over the kinds and what a stage may be.
 Times least_of(const std::set<Kind>& kinds, std::size_t n) {
   Times least{std::vector<double>(n, kInfinity), std::vector<double>(n, kInfinity)};
+  std::set<std::tuple<const double*, const double*, double>> seen;  // many have the same times
   for (const Kind& kind : kinds) {
     for (const int variant : kind.problem->useful_variants(*kind.group)) {
       const StageColumns& columns = kind.problem->columns(*kind.group, variant);
+      if (!seen.emplace(columns.both, columns.backward, kind.group->scale).second) continue;
       for (std::size_t i = 0; i < n; ++i) {
         const double both = columns.both[i + 1] - columns.both[i];
         const double back = columns.backward[i + 1] - columns.backward[i];

@@ -25,7 +25,7 @@ std::unique_ptr<Problem> problem_at(const CheckedProfile& profile, const machine
                 "stages of different widths share whole servers");
   }
   if (width == 1) return std::make_unique<Problem>(profile, cluster, options);
-  return std::make_unique<Problem>(profile_at(profile, width), machine::replicas_of(cluster, width), options);
+  return std::make_unique<Problem>(profile.at_width(width), machine::replicas_of(cluster, width), options);
 }
 
 }  // namespace

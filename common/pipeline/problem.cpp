@@ -90,14 +90,21 @@ bool Problem::makes_superfluous(const DeviceGroup& g, int one_variant, int other
       one.stash[n_] > other.stash[n_]) {
     return false;
   }
-  for (int p = 1; p <= n_; ++p) {
-    if (one.both[p] != other.both[p] || one.backward[p] != other.backward[p] ||
-        one.optimizer[p] - one.optimizer[p - 1] > other.optimizer[p] - other.optimizer[p - 1] ||
-        one.state[p] - one.state[p - 1] > other.state[p] - other.state[p - 1] ||
-        one.stash[p] - one.stash[p - 1] > other.stash[p] - other.stash[p - 1] ||
-        one.entry[p - 1] > other.entry[p - 1]) {
-      return false;
+  // Mostly they are the same column.
+  const auto same = [&](const double* a, const double* b) { return a == b || std::equal(a, a + n_ + 1, b); };
+  const auto never_more = [&](const double* a, const double* b) {
+    for (int p = 1; p <= n_ && a != b; ++p) {
+      if (a[p] - a[p - 1] > b[p] - b[p - 1]) return false;
     }
+    return true;
+  };
+  if (!same(one.both, other.both) || !same(one.backward, other.backward) ||
+      !never_more(one.optimizer, other.optimizer) || !never_more(one.state, other.state) ||
+      !never_more(one.stash, other.stash)) {
+    return false;
+  }
+  for (int p = 0; p < n_ && one.entry != other.entry; ++p) {
+    if (one.entry[p] > other.entry[p]) return false;
   }
   return true;
 }

@@ -442,7 +442,7 @@ class Problem {
   // Whether `one` takes neither longer nor more memory than `other`, whatever the stage is.
   bool makes_superfluous(const DeviceGroup& g, int one_variant, int other_variant) const;
   class Builder;
-  void build(const Profile& profile, const Cluster& cluster, const TimesOfVariants* times);
+  void build(const CheckedProfile& profile, const Cluster& cluster, const TimesOfVariants* times);
 
   ProblemOptions options_;
   int n_ = 0;

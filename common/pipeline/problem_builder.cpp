@@ -9,6 +9,7 @@
 #include "common/base/numbers.h"
 #include "common/pipeline/problem.h"
 #include "common/pipeline/problem_storage.h"
+#include "common/pipeline/shared_columns.h"
 
 namespace automap::pipeline {
 namespace {
@@ -57,9 +58,11 @@ void check_options(const ProblemOptions& options, const Profile& profile) {
 class Problem::Builder {
  public:
   // `times`: of each variant; null: the profile's.
-  Builder(Problem& problem, const Profile& profile, const Cluster& cluster, const TimesOfVariants* times)
+  Builder(Problem& problem, const CheckedProfile& profile, const Cluster& cluster, const TimesOfVariants* times)
       : p_(problem),
         profile_(profile),
+        // Times that are not the profile's are not its to keep.
+        shared_(times != nullptr ? std::make_shared<SharedColumns>() : profile.columns()),
         cluster_(cluster),
         times_of_variants_(times),
         n_(static_cast<std::size_t>(problem.n_)),
@@ -176,6 +179,7 @@ class Problem::Builder {
       for (double& bytes : slots) bytes *= of_slots;
     }
     weight_share_ = own ? 1 : std::min(1.0, all);
+    state_factor_ = own ? -1 : all;
     p_.storage_->gradient_state = prefix_sums(gradient_state, n_);
     p_.slots_ = prefix_sums(slots, n_);
     if (weight_share_ < 1) {
@@ -339,37 +343,38 @@ class Problem::Builder {
   }
 
   // Forward and backward of every position with `samples` on a device of the type, ms.
-  void times_at(const Type& type, double samples, std::vector<double>& forward, std::vector<double>& backward) const {
-    forward.resize(n_);
-    backward.resize(n_);
-    if (type.times == nullptr) {
-      const double factor = samples / p_.profile_samples_ / type.speed, phi = profile_.forward_fraction;
-      for (std::size_t i = 0; i < n_; ++i) {
-        forward[i] = phi * profile_.c_ms[i] * factor;
-        backward[i] = (1 - phi) * profile_.c_ms[i] * factor;
+  std::shared_ptr<const SharedColumns::Times> times_at(const Type& type, double samples) const {
+    return shared_->times.get({type.times, type.speed, samples}, [&] {
+      SharedColumns::Times times{std::vector<double>(n_), std::vector<double>(n_)};
+      if (type.times == nullptr) {
+        const double factor = samples / p_.profile_samples_ / type.speed, phi = profile_.forward_fraction;
+        for (std::size_t i = 0; i < n_; ++i) {
+          times.forward[i] = phi * profile_.c_ms[i] * factor;
+          times.backward[i] = (1 - phi) * profile_.c_ms[i] * factor;
+        }
+        return times;
       }
-      return;
-    }
-    const std::vector<double>& points = type.times->samples;
-    std::size_t right = 0;
-    while (right + 1 < points.size() && points[right] < samples) ++right;
-    const std::size_t left = points[right] > samples && right > 0 ? right - 1 : right;
-    const double part = left == right ? 0 : (samples - points[left]) / (points[right] - points[left]);
-    const auto between = [&](const std::vector<std::vector<double>>& ms, std::vector<double>& out) {
-      const double *from = ms[left].data(), *to = ms[right].data();
-      for (std::size_t i = 0; i < n_; ++i) out[i] = ((1 - part) * from[i] + part * to[i]) / type.speed;
-    };
-    between(type.times->forward_ms, forward);
-    between(type.times->backward_ms, backward);
+      const std::vector<double>& points = type.times->samples;
+      std::size_t right = 0;
+      while (right + 1 < points.size() && points[right] < samples) ++right;
+      const std::size_t left = points[right] > samples && right > 0 ? right - 1 : right;
+      const double part = left == right ? 0 : (samples - points[left]) / (points[right] - points[left]);
+      const auto between = [&](const std::vector<std::vector<double>>& ms, std::vector<double>& out) {
+        const double *from = ms[left].data(), *to = ms[right].data();
+        for (std::size_t i = 0; i < n_; ++i) out[i] = ((1 - part) * from[i] + part * to[i]) / type.speed;
+      };
+      between(type.times->forward_ms, times.forward);
+      between(type.times->backward_ms, times.backward);
+      return times;
+    });
   }
 
   // Forward and backward of all positions on a device of the type, as one of so many.
   double all_ms(int type, int size) {
     const auto [found, added] = all_ms_.emplace(std::make_pair(type, size), 0);
     if (!added) return found->second;
-    std::vector<double> forward, backward;
-    times_at(types_[static_cast<std::size_t>(type)], p_.micro_batch_samples_ / size, forward, backward);
-    for (std::size_t i = 0; i < n_; ++i) found->second += forward[i] + backward[i];
+    const auto times = times_at(types_[static_cast<std::size_t>(type)], p_.micro_batch_samples_ / size);
+    for (std::size_t i = 0; i < n_; ++i) found->second += times->forward[i] + times->backward[i];
     return found->second;
   }
 
@@ -390,13 +395,14 @@ class Problem::Builder {
       for (const int type : type_) p_.device_speed_.push_back(types_[static_cast<std::size_t>(type)].speed);
       return;
     }
-    std::vector<double> forward, backward, reference;
-    std::vector<double> speed;
+    std::vector<double> reference, speed;
     for (const Type& type : types_) {
       std::vector<double> least(n_, kInfinity);
       for (const int size : p_.group_sizes_) {
-        times_at(type, p_.micro_batch_samples_ / size, forward, backward);
-        for (std::size_t i = 0; i < n_; ++i) least[i] = std::min(least[i], size * (forward[i] + backward[i]));
+        const auto times = times_at(type, p_.micro_batch_samples_ / size);
+        for (std::size_t i = 0; i < n_; ++i) {
+          least[i] = std::min(least[i], size * (times->forward[i] + times->backward[i]));
+        }
       }
       if (reference.empty()) reference = least;
       double fastest = 0;
@@ -430,8 +436,7 @@ class Problem::Builder {
 
   void sum_weight_backward() {
     if (profile_.weight_share.empty()) return;
-    std::vector<double> forward, backward;
-    times_at(types_.front(), p_.profile_samples_, forward, backward);
+    std::vector<double> backward = times_at(types_.front(), p_.profile_samples_)->backward;
     p_.own_backward_ = prefix_sums(backward, n_);
     for (std::size_t i = 0; i < n_; ++i) backward[i] *= profile_.weight_share[i];
     p_.weight_backward_ = prefix_sums(backward, n_);
@@ -525,45 +530,47 @@ class Problem::Builder {
   StageColumns make_columns(const DeviceGroup& g, const machine::CollectiveGroup& ring, int type, int number) {
     const StageVariant& variant = p_.variant(number);
     StageColumns columns;
-    const bool moves = variant.zero >= 2 && g.size > 1;
-    const std::tuple<int, int, bool, int> key = {type, whole_ ? g.size : 0, variant.recompute,
-                                                 times_of_variants_ != nullptr ? number : 0};
-    const auto known = times_.find(key);
-    if (!moves && known != times_.end()) {
-      columns.backward = known->second.backward;
-      columns.both = known->second.both;
-    } else {
-      find_times(g, ring, type, number, columns);
-      if (!moves) times_[key] = columns;
-    }
+    set_times(g, ring, type, number, columns);
     columns.optimizer = optimizer_column(types_[static_cast<std::size_t>(type)], variant, g, ring);
     columns.state = state_column(variant, g.size);
     set_stash(variant, g, columns);
     return columns;
   }
 
-  void find_times(const DeviceGroup& g, const machine::CollectiveGroup& ring, int type, int number,
-                  StageColumns& columns) {
+  void set_times(const DeviceGroup& g, const machine::CollectiveGroup& ring, int type, int number,
+                 StageColumns& columns) {
     const StageVariant& variant = p_.variant(number);
-    std::vector<double> forward, backward;
+    Type of;  // kFractional: the group's scale has the speed and the samples
+    double samples = p_.profile_samples_;
     if (whole_) {
-      Type of = types_[static_cast<std::size_t>(type)];
+      of = types_[static_cast<std::size_t>(type)];
+      samples = p_.micro_batch_samples_ / g.size;
       if (times_of_variants_ != nullptr) {
         of.times = &(*times_of_variants_)[idx(number)][static_cast<std::size_t>(of.times - profile_.times.data())];
       }
-      times_at(of, p_.micro_batch_samples_ / g.size, forward, backward);
+    }
+    const auto sum = [&](const SharedColumns::Times& times) {
+      SharedColumns::Sums sums{prefix_sums(times.backward, n_), std::vector<double>(n_ + 1, 0)};
+      double both = 0;
+      for (std::size_t i = 0; i < n_; ++i) sums.both[i + 1] = both += times.forward[i] + times.backward[i];
+      return sums;
+    };
+    const auto of_variant = [&] {
+      SharedColumns::Times times = *times_at(of, samples);
+      for (std::size_t i = 0; i < n_ && variant.recompute; ++i) times.backward[i] += times.forward[i];
+      return times;
+    };
+    std::shared_ptr<const SharedColumns::Sums> sums;
+    if (variant.zero >= 2 && g.size > 1) {
+      SharedColumns::Times times = of_variant();
+      add_sharding(ring, variant, times.forward, times.backward);
+      sums = std::make_shared<const SharedColumns::Sums>(sum(times));
     } else {
-      // The group's scale has the speed and the samples.
-      const Type linear;
-      times_at(linear, p_.profile_samples_, forward, backward);
+      sums = shared_->sums.get({{of.times, of.speed, samples}, variant.recompute}, [&] { return sum(of_variant()); });
     }
-    if (variant.recompute) {
-      for (std::size_t i = 0; i < n_; ++i) backward[i] += forward[i];
-    }
-    if (variant.zero >= 2 && g.size > 1) add_sharding(ring, variant, forward, backward);
-    columns.backward = keep(backward);
-    for (std::size_t i = 0; i < n_; ++i) forward[i] += backward[i];
-    columns.both = keep(forward);
+    columns.backward = sums->backward.data();
+    columns.both = sums->both.data();
+    hold(std::move(sums));
   }
 
   // What ZeRO 2 and 3 move per micro-batch, layer by layer, beyond what the compute beside it hides: gradients are
@@ -604,19 +611,16 @@ class Problem::Builder {
     }
   }
 
-  const double* keep(const std::vector<double>& values) { return keep_as_it_is(prefix_sums(values, n_)); }
-  const double* keep_as_it_is(std::vector<double> values) {
-    p_.storage_->columns.push_back(std::move(values));
-    return p_.storage_->columns.back().data();
-  }
+  // What a column points into lives as long as the problem and its copies do.
+  void hold(std::shared_ptr<const void> columns) { p_.storage_->columns.push_back(std::move(columns)); }
 
   // [p0]: the end of the layer that holds the position behind p0.
-  const int* layer_ends() {
-    std::vector<int>& ends = p_.storage_->layer_ends.emplace_back(n_ + 1, p_.n_);
+  std::vector<int> layer_ends() const {
+    std::vector<int> ends(n_ + 1, p_.n_);
     for (std::size_t i = n_; i-- > 0;) {
       ends[i] = i + 1 < n_ && starts_layer(i + 1) ? static_cast<int>(i) + 1 : ends[i + 1];
     }
-    return ends.data();
+    return ends;
   }
 
   // With ZeRO 1 and 2 the updated weights are gathered behind it, which nothing hides.
@@ -630,28 +634,33 @@ class Problem::Builder {
         gathers ? machine::all_gather(ring, after ? machine::Ring::kFlat : machine::Ring::kNccl).ms_per_byte() : 0;
     const bool known = counts && p_.options_.optimizer && !profile_.times.empty();
     const DeviceTimes* times = !known ? nullptr : type.times == nullptr ? &profile_.times.front() : type.times;
-    const auto [found, added] =
-        optimizers_.emplace(std::make_tuple(times, type.speed, shards, gather_ms_per_byte), nullptr);
-    if (!added) return found->second;
-    std::vector<double> values(n_, 0);
-    for (std::size_t i = 0; times != nullptr && i < times->optimizer_ms.size(); ++i) {
-      values[i] = times->optimizer_ms[i] / type.speed / shards;
-    }
-    for (std::size_t i = 0; i < n_; ++i) values[i] += gather_ms_per_byte * profile_.w_bytes[i];
-    return found->second = keep(values);
+    auto column = shared_->optimizers.get({times, type.speed, shards, gather_ms_per_byte}, [&] {
+      std::vector<double> values(n_, 0);
+      for (std::size_t i = 0; times != nullptr && i < times->optimizer_ms.size(); ++i) {
+        values[i] = times->optimizer_ms[i] / type.speed / shards;
+      }
+      for (std::size_t i = 0; i < n_; ++i) values[i] += gather_ms_per_byte * profile_.w_bytes[i];
+      return prefix_sums(values, n_);
+    });
+    const double* data = column->data();
+    hold(std::move(column));
+    return data;
   }
 
   const double* state_column(const StageVariant& variant, int size) {
-    const int shards = variant.zero == 0 ? 1 : size;
-    const auto [found, added] = states_.emplace(std::make_pair(variant.zero, shards), nullptr);
-    if (!added) return found->second;
-    std::vector<double> sums(n_ + 1);
-    for (std::size_t i = 0; i <= n_; ++i) {
-      sums[i] = p_.weights_[i] / (variant.zero >= 3 ? shards : 1) +
-                p_.storage_->gradient_state[i] / (p_.options_.shards_gradients(variant) ? shards : 1) +
-                p_.slots_[i] / (variant.zero >= 1 ? shards : 1) + p_.frozen_[i];
-    }
-    return found->second = keep_as_it_is(std::move(sums));
+    const int of_weights = variant.zero >= 3 ? size : 1, of_slots = variant.zero >= 1 ? size : 1;
+    const int of_gradients = p_.options_.shards_gradients(variant) ? size : 1;
+    auto column = shared_->states.get({state_factor_, of_weights, of_gradients, of_slots}, [&] {
+      std::vector<double> sums(n_ + 1);
+      for (std::size_t i = 0; i <= n_; ++i) {
+        sums[i] = p_.weights_[i] / of_weights + p_.storage_->gradient_state[i] / of_gradients +
+                  p_.slots_[i] / of_slots + p_.frozen_[i];
+      }
+      return sums;
+    });
+    const double* data = column->data();
+    hold(std::move(column));
+    return data;
   }
 
   // [n]: weights that ZeRO 3 has whole while a position is computed: its layer's, and those of the layer in front,
@@ -673,60 +682,66 @@ class Problem::Builder {
   // Stash, what enters, and the workspace; the same for all groups but for what ZeRO 3 gathers, which does not shrink
   // with the samples.
   void set_stash(const StageVariant& variant, const DeviceGroup& g, StageColumns& columns) {
-    const int gathered_by = variant.zero >= 3 && g.size > 1 ? g.size : 0;
-    const auto [found, added] = stashes_.emplace(std::make_pair(variant.recompute, gathered_by), StageColumns());
-    if (added) {
-      StageColumns made;
-      std::vector<double> workspace = profile_.workspace_bytes, entry(n_ + 1, 0), kept = profile_.stash_bytes;
-      workspace.resize(n_, 0);
-      if (variant.recompute) {
-        std::vector<double> before(n_ + 1, 0);
-        for (std::size_t i = 0; i < n_; ++i) {
-          if (!starts_layer(i)) before[i] = before[i - 1] + profile_.stash_bytes[i - 1];
-          workspace[i] += before[i] + profile_.stash_bytes[i];
-          // A stage that begins here keeps what enters it, be it a layer's first position or not.
-          const double enters = i == 0 ? 0 : profile_.a_bytes[i - 1];
-          const bool known = !profile_.layer_entry_bytes.empty();
-          kept[i] = known ? profile_.layer_entry_bytes[i] : starts_layer(i) ? enters : 0;
-          entry[i] = known ? profile_.stage_entry_bytes[i] : enters - kept[i];
-        }
-        made.layer_before = keep_as_it_is(std::move(before));
-        made.layer_end = layer_ends();
-      }
-      if (gathered_by > 0) {
-        const std::vector<double> gathered = gathered_bytes();
-        for (std::size_t i = 0; i < n_; ++i) workspace[i] += gathered[i] / g.stash_scale;
-      }
-      made.stash = keep(kept);
-      // A cut inside of a layer may be fatter than the layer's input, so that a longer stage needs less.
-      std::vector<double> least = entry;
-      for (std::size_t i = 1; i <= n_; ++i) {
-        least[i] = std::min(least[i], least[i - 1] + (made.stash[i] - made.stash[i - 1]));
-      }
-      made.entry = keep_as_it_is(std::move(entry));
-      made.least_entry = keep_as_it_is(std::move(least));
-      const bool none = std::all_of(workspace.begin(), workspace.end(), [](double bytes) { return bytes == 0; });
-      for (std::size_t i = 0; i < n_; ++i) workspace[i] += made.stash[i + 1];
-      p_.storage_->peaks.push_back(none ? RangeMax() : RangeMax(workspace));
-      made.peak = &p_.storage_->peaks.back();
-      found->second = made;
+    const bool gathers = variant.zero >= 3 && g.size > 1;
+    const auto key = std::make_tuple(variant.recompute, gathers ? g.size : 0, gathers ? g.stash_scale : 0.0,
+                                     gathers ? weight_share_ : 0.0);
+    auto made = shared_->stashes.get(key, [&] { return make_stash(variant, gathers, g.stash_scale); });
+    columns.stash = made->stash.data();
+    columns.entry = made->entry.data();
+    columns.least_entry = made->least_entry.data();
+    columns.peak = &made->peak;
+    if (variant.recompute) {
+      columns.layer_end = made->layer_end.data();
+      columns.layer_before = made->layer_before.data();
     }
-    columns.stash = found->second.stash;
-    columns.entry = found->second.entry;
-    columns.least_entry = found->second.least_entry;
-    columns.peak = found->second.peak;
-    columns.layer_end = found->second.layer_end;
-    columns.layer_before = found->second.layer_before;
+    hold(std::move(made));
+  }
+
+  SharedColumns::Stash make_stash(const StageVariant& variant, bool gathers, double scale) const {
+    SharedColumns::Stash made;
+    std::vector<double> workspace = profile_.workspace_bytes, kept = profile_.stash_bytes;
+    workspace.resize(n_, 0);
+    made.entry.assign(n_ + 1, 0);
+    if (variant.recompute) {
+      made.layer_before.assign(n_ + 1, 0);
+      for (std::size_t i = 0; i < n_; ++i) {
+        if (!starts_layer(i)) made.layer_before[i] = made.layer_before[i - 1] + profile_.stash_bytes[i - 1];
+        workspace[i] += made.layer_before[i] + profile_.stash_bytes[i];
+        // A stage that begins here keeps what enters it, be it a layer's first position or not.
+        const double enters = i == 0 ? 0 : profile_.a_bytes[i - 1];
+        const bool known = !profile_.layer_entry_bytes.empty();
+        kept[i] = known ? profile_.layer_entry_bytes[i] : starts_layer(i) ? enters : 0;
+        made.entry[i] = known ? profile_.stage_entry_bytes[i] : enters - kept[i];
+      }
+      made.layer_end = layer_ends();
+    }
+    if (gathers) {
+      const std::vector<double> gathered = gathered_bytes();
+      for (std::size_t i = 0; i < n_; ++i) workspace[i] += gathered[i] / scale;
+    }
+    made.stash = prefix_sums(kept, n_);
+    // A cut inside of a layer may be fatter than the layer's input, so that a longer stage needs less.
+    made.least_entry = made.entry;
+    for (std::size_t i = 1; i <= n_; ++i) {
+      made.least_entry[i] =
+          std::min(made.least_entry[i], made.least_entry[i - 1] + (made.stash[i] - made.stash[i - 1]));
+    }
+    const bool none = std::all_of(workspace.begin(), workspace.end(), [](double bytes) { return bytes == 0; });
+    for (std::size_t i = 0; i < n_; ++i) workspace[i] += made.stash[i + 1];
+    if (!none) made.peak = RangeMax(workspace);
+    return made;
   }
 
   Problem& p_;
   const Profile& profile_;
+  std::shared_ptr<SharedColumns> shared_;
   const Cluster& cluster_;
   const TimesOfVariants* times_of_variants_;
   std::size_t n_;
   bool whole_;
   double per_profile_ = 1;          // micro-batch over the profile's samples
   double weight_share_ = 1;         // below 1 for a state factor below 1
+  double state_factor_ = -1;        // negative: the module's own state
   std::vector<char> starts_layer_;  // [n]
   std::vector<Type> types_;
   std::vector<int> type_;                             // [D]
@@ -734,11 +749,6 @@ class Problem::Builder {
   std::vector<const machine::MeasuredLinks*> links_;  // per server; null: not measured
   std::map<Key, int> kinds_;
   std::map<std::pair<int, int>, double> all_ms_;  // of a type, in a group of so many
-  // Of variants that move nothing per micro-batch: by type, size, recomputation and what has times of its own.
-  std::map<std::tuple<int, int, bool, int>, StageColumns> times_;
-  std::map<std::tuple<const DeviceTimes*, double, int, double>, const double*> optimizers_;
-  std::map<std::pair<int, int>, const double*> states_;
-  std::map<std::pair<bool, int>, StageColumns> stashes_;
 };
 
 Problem::Problem(const CheckedProfile& profile, const Cluster& cluster, const ProblemOptions& options)
@@ -752,9 +762,9 @@ Problem::Problem(const CheckedProfile& profile, const Cluster& cluster, const Pr
   build(profile, cluster, &times);
 }
 
-void Problem::build(const Profile& profile, const Cluster& cluster, const TimesOfVariants* times) {
+void Problem::build(const CheckedProfile& profile, const Cluster& cluster, const TimesOfVariants* times) {
   check_cluster(cluster, cluster.name.empty() ? "cluster" : cluster.name);
-  forward_fraction_ = profile.forward_fraction;
+  forward_fraction_ = profile->forward_fraction;
   Builder(*this, profile, cluster, times).build();
 }
 

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "common/base/error.h"
 #include "common/base/number_range.h"
+#include "common/pipeline/shared_columns.h"
 
 namespace automap::pipeline {
 
@@ -200,7 +203,28 @@ CheckedProfile CheckedProfile::kept_by(const std::shared_ptr<const void>& owner)
   return out;
 }
 
-CheckedProfile::CheckedProfile(std::shared_ptr<const Profile> profile) : profile_(std::move(profile)) {
+struct CheckedProfile::Made {
+  std::shared_ptr<SharedColumns> columns = std::make_shared<SharedColumns>();
+  std::mutex mutex;  // of what follows
+  std::map<int, CheckedProfile> by_width;
+};
+
+CheckedProfile CheckedProfile::at_width(int width) const {
+  if (width == 1) return *this;
+  const std::lock_guard<std::mutex> lock(made_->mutex);
+  auto known = made_->by_width.find(width);
+  if (known == made_->by_width.end()) {
+    known = made_->by_width.emplace(width, CheckedProfile(profile_at(*profile_, width))).first;
+  }
+  return known->second;
+}
+
+const std::shared_ptr<SharedColumns>& CheckedProfile::columns() const {
+  return made_->columns;
+}
+
+CheckedProfile::CheckedProfile(std::shared_ptr<const Profile> profile)
+    : profile_(std::move(profile)), made_(std::make_shared<Made>()) {
   check_profile(*profile_, profile_->model.empty() ? "profile" : profile_->model);
 }
 

@@ -107,6 +107,8 @@ std::vector<int> known_widths(const Profile& profile);
 // φ outside (0, 1].
 void check_profile(const Profile& profile, const std::string& source);
 
+struct SharedColumns;  // shared_columns.h
+
 // A profile that has passed check_profile: whoever makes many problems of one has it checked once. What is made of a
 // reference does not keep it alive; a pointer is shared, and a temporary kept. Throws what check_profile throws.
 class CheckedProfile {
@@ -116,12 +118,18 @@ class CheckedProfile {
   explicit CheckedProfile(std::shared_ptr<const Profile> profile);
   // The same, which lives as long as `owner` of it does.
   CheckedProfile kept_by(const std::shared_ptr<const void>& owner) const;
+  // Of replicas of `width` devices (profile_at), made and checked when it is first asked for. Copies share it, as they
+  // share the columns that problems of it have in common.
+  CheckedProfile at_width(int width) const;
+  const std::shared_ptr<SharedColumns>& columns() const;
   operator const Profile&() const { return *profile_; }  // NOLINT(google-explicit-constructor)
   const Profile& operator*() const { return *profile_; }
   const Profile* operator->() const { return profile_.get(); }
 
  private:
+  struct Made;
   std::shared_ptr<const Profile> profile_;
+  std::shared_ptr<Made> made_;
 };
 
 }  // namespace automap::pipeline

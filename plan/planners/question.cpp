@@ -14,16 +14,11 @@ BesidePlan any_beside() {
 }
 
 pipeline::CheckedProfile Question::profile_of(int width) const {
-  const std::lock_guard<std::mutex> lock(profile_->mutex);
-  auto known = profile_->by_width.find(width);
-  if (known == profile_->by_width.end()) {
-    const pipeline::Profile& whole = profile_->whole;
-    known = profile_->by_width
-                .emplace(width, width == 1 ? pipeline::CheckedProfile(whole)
-                                           : pipeline::CheckedProfile(profile_at(whole, width)))
-                .first;
+  {
+    const std::lock_guard<std::mutex> lock(profile_->mutex);
+    if (!profile_->checked) profile_->checked.emplace(profile_->whole);
   }
-  return known->second.kept_by(profile_);
+  return profile_->checked->at_width(width).kept_by(profile_);
 }
 
 std::unique_ptr<pipeline::Problem> problem_of(const Question& question, const StepSize& size,

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -62,8 +61,8 @@ struct Question {
   struct Model {
     explicit Model(pipeline::Profile of) : whole(std::move(of)) {}
     const pipeline::Profile whole;
-    std::mutex mutex;  // of what follows
-    std::map<int, pipeline::CheckedProfile> by_width;
+    std::mutex mutex;
+    std::optional<pipeline::CheckedProfile> checked;  // of `whole`; made under the mutex, then only read
   };
   std::shared_ptr<Model> profile_ = std::make_shared<Model>(pipeline::Profile());
 };

@@ -618,6 +618,60 @@ TEST(Problem, TimesAreLinearBetweenPointsAndEndWithThem) {
   EXPECT_THROW(Problem(profile, cluster, options), Error);
 }
 
+// All that the columns say of every stage on a group.
+std::vector<double> all_of(const Problem& problem) {
+  std::vector<double> out;
+  const int n = problem.num_instructions(), devices = problem.num_devices();
+  for (int d0 = 0; d0 < devices; ++d0) {
+    for (int d1 = d0 + 1; d1 <= devices; ++d1) {
+      const DeviceGroup& group = problem.group(d0, d1);
+      if (!group.valid) continue;
+      for (int variant = 0; variant < problem.num_variants(); ++variant) {
+        for (int p0 = 0; p0 < n; ++p0) {
+          for (int p1 = p0 + 1; p1 <= n; ++p1) {
+            out.insert(out.end(),
+                       {problem.compute_ms(p0, p1, group, variant), problem.backward_ms(p0, p1, group, variant),
+                        problem.optimizer_ms(p0, p1, group, variant), problem.memory_bytes(p0, p1, group, 2, variant)});
+          }
+        }
+      }
+    }
+  }
+  return out;
+}
+
+// Columns are shared between problems of a profile: none of them is another's that differs.
+TEST(Problem, ProblemsOfOneProfileAreWhatTheyWouldBeAlone) {
+  RandomProblemOptions kinds = whole_kinds();
+  kinds.max_instructions = 12;
+  kinds.max_servers = 2;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    const RandomProblem made = random_problem(seed, kinds);
+    const CheckedProfile shared(made.profile);
+    std::vector<ProblemOptions> asked(1, made.options);
+    for (const double samples : {1.0, 2.0, 3.0}) {
+      for (const std::optional<double>& state :
+           {std::optional<double>(), std::optional<double>(0.5), std::optional<double>(4)}) {
+        ProblemOptions options = made.options;
+        if (options.replicas == Replicas::kWhole) options.micro_batch_samples *= samples;
+        options.micro_batches = static_cast<int>(samples);
+        options.state_factor = state;
+        options.optimizer = samples == 2;
+        options.whole_gradients = samples == 3;
+        asked.push_back(options);
+      }
+    }
+    for (const ProblemOptions& options : asked) {
+      try {
+        const Problem alone(made.profile, made.cluster, options);
+        EXPECT_EQ(all_of(Problem(shared, made.cluster, options)), all_of(alone)) << seed;
+      } catch (const Error& e) {
+        EXPECT_EQ(e.kind(), ErrorKind::kUsage);  // times are not known for so many samples
+      }
+    }
+  }
+}
+
 TEST(Problem, RefusesOptionsThatMeanNothing) {
   const RandomProblem made = random_problem(1);
   const auto refused = [&](const std::function<void(ProblemOptions&)>& change) {
