@@ -283,6 +283,8 @@ std::optional<std::vector<int>> narrowest_cuts(const Shares& shares, double limi
 
 // Halving an interval of doubles this often leaves nothing of it, whatever its ends are.
 constexpr int kMostBaselineHalvings = 128;
+// Of a limit above the bound, as a share of it, before no limit is asked for.
+constexpr double kFirstStep = 1e-4, kStepGrowth = 8, kLastStep = 100;
 
 // The relaxation without lower limits on the stages, by greedy covers: a lower bound that is mostly tight.
 double least_cost_of_covers(const Shares& shares) {
@@ -308,12 +310,20 @@ double least_cost_of_covers(const Shares& shares) {
 double least_largest_cost(const Shares& shares) {
   const double relaxed = least_cost_of_covers(shares);
   if (!(relaxed < kInfinity)) return kInfinity;
+  // Mostly the bound is reached, or nearly: the limit moves away from it in growing steps, since one near it leaves few
+  // cuts to look at.
+  double too_low = relaxed;
   std::optional<std::vector<int>> cuts = narrowest_cuts(shares, relaxed * (1 + 1e-12));
   if (cuts) return largest_cost(shares, *cuts);
-  cuts = narrowest_cuts(shares, kInfinity);
-  if (!cuts) return kInfinity;
+  for (double more = kFirstStep; !cuts; more *= kStepGrowth) {
+    const double limit = more > kLastStep ? kInfinity : relaxed * (1 + more);
+    if (limit <= too_low) continue;
+    shares.least_refused();
+    cuts = narrowest_cuts(shares, limit);
+    if (!cuts) too_low = std::max(limit, shares.least_refused());
+    if (!(too_low < kInfinity)) return kInfinity;
+  }
   double reached = largest_cost(shares, *cuts);  // always attained by some cuts
-  double too_low = relaxed;
   for (int halvings = 0; halvings < kMostBaselineHalvings && reached - too_low > 1e-9 * reached; ++halvings) {
     const double middle = too_low + (reached - too_low) / 2;
     shares.least_refused();
