@@ -7,6 +7,7 @@
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/fitted_table.h"
 #include "common/base/join.h"
 #include "common/base/log.h"
 #include "common/base/options.h"
@@ -166,7 +167,7 @@ int compare_main(int argc, char** argv) {
   if (options.json) {
     print_exact(report_json(compared));
   } else {
-    print(report_text(compared));
+    print(report_text(compared, terminal_columns()));
   }
   outputs.commit();
   const bool any = std::any_of(compared.answers.begin(), compared.answers.end(),

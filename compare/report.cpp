@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "common/base/fitted_table.h"
 #include "common/base/json.h"
 #include "common/base/json_text.h"
 #include "common/base/markup.h"
@@ -168,14 +169,15 @@ std::string picture(const Compared& compared) {
 
 }  // namespace
 
-std::string report_text(const Compared& compared) {
-  TextTable table({{"system", TextTable::Align::kLeft},
-                   {"own model, ms"},
-                   {std::string(figure(compared)) + ", ms"},
-                   {"x shortest"},
-                   {"memory"},
-                   {"search, s"},
-                   {"plan", TextTable::Align::kLeft}});
+std::string report_text(const Compared& compared, int width) {
+  using Align = FittedTable::Align;
+  FittedTable table({{"system", Align::kLeft},
+                     {"own model, ms", Align::kRight, 10},
+                     {std::string(figure(compared)) + ", ms"},
+                     {"x shortest"},
+                     {"memory", Align::kRight, 30},
+                     {"search, s", Align::kRight, 20},
+                     {"plan", Align::kLeft, FittedTable::kNeeded, 24}});
   const Judge judge = judge_of(compared);
   const double least = shortest_ms(compared, judge);
   std::string without, spaces;
@@ -196,13 +198,15 @@ std::string report_text(const Compared& compared) {
                    counts(answer, judge) ? times(answer.step_ms, least) : "-", memory_text(answer),
                    format_number(answer.search_s), answer.plan});
   }
-  return head(compared) + "\n\n" + table.render() + "\n" + verdict(compared) + "\n" +
-         (own ? "own: by the system's own simulator, for its plan is no pipeline of ours; not to be set against the "
-                "others.\n"
-              : "") +
-         without + not_asked(compared) + "\nWhat they can express and what not:\n" + spaces +
-         "\nStand-ins on our costs (docs/rivals.md), not the published programs; load average " +
-         format_number(compared.load_average) + " when it began.\n";
+  return wrap_lines(head(compared) + "\n", width) + "\n" + table.render("", width) + "\n" +
+         wrap_lines(verdict(compared) + "\n" +
+                        (own ? "own: by the system's own simulator, for its plan is no pipeline of ours; not to be set "
+                               "against the others.\n"
+                             : "") +
+                        without + not_asked(compared) + "\nWhat they can express and what not:\n" + spaces +
+                        "\nStand-ins on our costs (docs/rivals.md), not the published programs; load average " +
+                        format_number(compared.load_average) + " when it began.\n",
+                    width);
 }
 
 std::string report_json(const Compared& compared) {

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "common/base/fitted_table.h"
 #include "common/base/json.h"
 #include "common/base/json_text.h"
 #include "common/base/printable.h"
@@ -218,12 +219,13 @@ std::string report_json(const ModelProfile& profile, const std::string& form) {
   return json_text(d);
 }
 
-std::string report_text(const ModelProfile& profile, const std::string& form) {
-  using Align = TextTable::Align;
+std::string report_text(const ModelProfile& profile, const std::string& form, int width) {
+  using Align = FittedTable::Align;
   const pipeline::Profile& p = profile.profile;
   std::string out;
   const auto fact = [&](const std::string& name, const std::string& value) {
-    out += name + std::string(name.size() < 12 ? 12 - name.size() : 1, ' ') + printable(value) + "\n";
+    out +=
+        wrap_lines(name + std::string(name.size() < 12 ? 12 - name.size() : 1, ' ') + printable(value) + "\n", width);
   };
   const double c = sum(p.c_ms);
   fact("model",
@@ -281,14 +283,14 @@ std::string report_text(const ModelProfile& profile, const std::string& form) {
   }
   if (!p.widths.empty()) {
     out += "\n";
-    TextTable widths({{"devices of a replica"},
-                      {"forward and backward"},
-                      {"of which collectives"},
-                      {"optimizer"},
-                      {"parameters"},
-                      {"stash"}});
-    const auto row = [&](int width, const WidthSums& sums, double weights, double stash) {
-      widths.add_row({std::to_string(width), format_ms(sums.forward_ms + sums.backward_ms),
+    FittedTable widths({{"devices of a replica"},
+                        {"forward and backward"},
+                        {"of which collectives", Align::kRight, 30},
+                        {"optimizer", Align::kRight, 10},
+                        {"parameters", Align::kRight, 20},
+                        {"stash", Align::kRight, 15}});
+    const auto row = [&](int devices, const WidthSums& sums, double weights, double stash) {
+      widths.add_row({std::to_string(devices), format_ms(sums.forward_ms + sums.backward_ms),
                       format_ms(sums.collective_ms), format_ms(sums.optimizer_ms), format_bytes(weights),
                       format_bytes(stash)});
     };
@@ -297,14 +299,20 @@ std::string report_text(const ModelProfile& profile, const std::string& form) {
       row(columns.width, WidthSums(p, columns.times, columns.collective_ms), sum(columns.w_bytes),
           sum(columns.stash_bytes));
     }
-    out += widths.render();
-    out += printable("Of each device, a micro-batch of " + format_number(p.micro_batch_size) +
-                     " samples; collectives between devices of " + p.widths.front().servers + ".") +
-           "\n";
+    out += widths.render("", width);
+    out += wrap_lines(printable("Of each device, a micro-batch of " + format_number(p.micro_batch_size) +
+                                " samples; collectives between devices of " + p.widths.front().servers + ".") +
+                          "\n",
+                      width);
   }
   out += "\n";
-  TextTable table(
-      {{"layer", Align::kLeft}, {"instructions"}, {"compute"}, {"share"}, {"parameters"}, {"cut behind"}, {"stash"}});
+  FittedTable table({{"layer", Align::kLeft, FittedTable::kNeeded, 16},
+                     {"instructions", Align::kRight, 10},
+                     {"compute"},
+                     {"share", Align::kRight, 20},
+                     {"parameters"},
+                     {"cut behind", Align::kRight, 40},
+                     {"stash", Align::kRight, 30}});
   const std::vector<LayerSummary> layers = shown_layers(profile, 60);
   for (const LayerSummary& layer : layers) {
     table.add_row({shorten(layer.name, 44),
@@ -312,7 +320,7 @@ std::string report_text(const ModelProfile& profile, const std::string& form) {
                    format_ms(layer.c_ms), c > 0 ? format_percent(layer.c_ms / c) : "", format_bytes(layer.w_bytes),
                    format_bytes(layer.a_bytes), format_bytes(layer.stash_bytes)});
   }
-  out += table.render();
+  out += table.render("", width);
   if (layers.size() < profile.layers.size()) {
     out += "(" + format_count(static_cast<long long>(profile.layers.size())) +
            " layers; small neighbours are shown as one row, --json has all)\n";
@@ -321,9 +329,11 @@ std::string report_text(const ModelProfile& profile, const std::string& form) {
     out += "The module carries no layer names; blocks are named by what repeats.\n";
   for (const SharedVariable& s : profile.shared) {
     const TrainableVariable& v = profile.variables[static_cast<std::size_t>(s.variable)];
-    out += printable("Shared: " + v.name + " (" + format_bytes(v.bytes) + ") is used in " + s.first_layer + " and " +
-                     s.last_layer + "; stages that part them both hold it, and its gradient crosses once per step.") +
-           "\n";
+    out += wrap_lines(
+        printable("Shared: " + v.name + " (" + format_bytes(v.bytes) + ") is used in " + s.first_layer + " and " +
+                  s.last_layer + "; stages that part them both hold it, and its gradient crosses once per step.") +
+            "\n",
+        width);
   }
   return out;
 }

@@ -15,6 +15,7 @@
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/fitted_table.h"
 #include "common/base/join.h"
 #include "common/base/json.h"
 #include "common/base/log.h"
@@ -30,7 +31,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr int kHelpWidth = 100;
+constexpr int kHelpWidth = 100, kLeastHelpWidth = 40;
 
 std::string trim(const std::string& text) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
@@ -582,7 +583,7 @@ bool OptionTable::parse(int argc, const char* const* argv) {
   if (!common_added_) add_common(nullptr);
   read_arguments(argc, argv);
   if (help_ || help_all_) {
-    print(help_text(help_all_));
+    print(help_text(help_all_, terminal_columns()));
     return false;
   }
   if (version_) {
@@ -639,18 +640,19 @@ std::string OptionTable::usage_line() const {
   return out + " [options]";
 }
 
-std::string OptionTable::help_text(bool all) const {
+std::string OptionTable::help_text(bool all, int width) const {
+  const int room = width > 0 ? std::clamp(width, kLeastHelpWidth, kHelpWidth) : kHelpWidth;
   std::string out = program() + ": " + summary_ + "\n\n";
   if (!examples_.empty()) {
     out += "Examples:\n";
     for (const Example& example : examples_) {
-      out += "  " + example.command + "\n      " + wrap(example.says, 6, 6, kHelpWidth) + "\n";
+      out += "  " + example.command + "\n      " + wrap(example.says, 6, 6, room) + "\n";
     }
     out += "\n";
   }
-  out += "Usage: " + usage_line() + "\n";
+  out += "Usage: " + wrap(usage_line(), 7, 7, room) + "\n";
 
-  constexpr int kHelpColumn = 32;
+  const int column = std::min(32, room / 3);
   std::vector<std::string> groups;
   for (const Option& option : options_) {
     if (std::find(groups.begin(), groups.end(), option.group_) == groups.end()) groups.push_back(option.group_);
@@ -676,19 +678,19 @@ std::string OptionTable::help_text(bool all) const {
       const std::string& shown = option.shown_default_.empty() ? option.default_ : option.shown_default_;
       const bool flag = std::holds_alternative<Option::Flag>(option.target_);
       if (!flag && !shown.empty() && !option.positional_) help += " [" + shown + "]";
-      const int width = display_width(left);
-      if (width + 2 > kHelpColumn) {
-        left += "\n" + std::string(kHelpColumn, ' ');
-      } else {
-        left += std::string(static_cast<std::size_t>(kHelpColumn - width), ' ');
-      }
-      lines += left + wrap(help, kHelpColumn, kHelpColumn, kHelpWidth) + "\n";
+      const int used = display_width(left);
+      left += used + 2 > column ? "\n" + std::string(static_cast<std::size_t>(column), ' ')
+                                : std::string(static_cast<std::size_t>(column - used), ' ');
+      lines += left + wrap(help, column, column, room) + "\n";
     }
     if (!lines.empty()) out += "\n" + (group.empty() ? "" : group + ":\n") + lines;
   }
-  if (!epilog_.empty()) out += "\n" + wrap(epilog_, 0, 0, kHelpWidth) + "\n";
-  out += "\nAn option may also stand in a --" + file_option_ + " file (option = value) or in the environment\n(" +
-         environment_name("") + "<OPTION>); flags win over the environment, the environment over the file.\n";
+  if (!epilog_.empty()) out += "\n" + wrap(epilog_, 0, 0, room) + "\n";
+  out += "\n" +
+         wrap("An option may also stand in a --" + file_option_ + " file (option = value) or in the environment (" +
+                  environment_name("") + "<OPTION>); flags win over the environment, the environment over the file.",
+              0, 0, room) +
+         "\n";
   if (hidden) out += "More options: " + program() + " --help-all\n";
   return out;
 }

@@ -131,7 +131,8 @@ class OptionTable {
   // What a file that the program writes says of how it came about: "version", "git", and "option_NAME" of these.
   std::map<std::string, std::string> provenance(const std::vector<std::string>& names) const;
 
-  std::string help_text(bool all) const;
+  // `width`: the columns there are; 0: as many as are easy to read.
+  std::string help_text(bool all, int width = 0) const;
   // All options but positionals as an INI file for --config; values that are not defaults tell their source.
   std::string config_text() const;
 

@@ -5,6 +5,7 @@
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/fitted_table.h"
 #include "common/base/in_order.h"
 #include "common/base/join.h"
 #include "common/base/log.h"
@@ -201,7 +202,7 @@ void profile_model(const ProfileOptions& o) {
   if (o.json) {
     print_exact(profile::report_json(result, form));
   } else if (o.output != "-") {
-    print(profile::report_text(result, form));
+    print(profile::report_text(result, form, terminal_columns()));
   }
   if (file) {
     file->commit();

@@ -18,6 +18,16 @@ FIXTURES = SOURCE / "fixtures" / "hlo"
 TIMEOUT_S = 600
 SANITIZED = (BIN / "automap-inspect").exists() and b"__asan_init" in (BIN / "automap-inspect").read_bytes()
 
+# Where a test says nothing of the effort: the same search, only less of it. Tests of the rooms search with all efforts.
+EFFORT = "quick"
+
+
+def plan_with_the_default_effort():
+    """For scripts whose tests are about what people get who say nothing; sanitized programs would take minutes."""
+    global EFFORT
+    if not SANITIZED:
+        EFFORT = "normal"
+
 
 def python_with_jax():
     """The Python named by AUTOMAP_JAX_PYTHON, or the python3 of the path, whichever has jax; None: neither."""
@@ -34,9 +44,7 @@ def environment(**extra):
     """The environment without what would change the programs' options."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("AUTOMAP_") or k in ("AUTOMAP_BIN", "AUTOMAP_SOURCE")}
     kept["PATH"] = f"{BIN}{os.pathsep}{kept.get('PATH', '')}"
-    if SANITIZED:
-        # Where a test says nothing of the effort: the same search, only less of it. Tests of the rooms search with all efforts.
-        kept["AUTOMAP_INFER_EFFORT"] = "quick"
+    kept["AUTOMAP_INFER_EFFORT"] = EFFORT
     kept.update(extra)
     return kept
 

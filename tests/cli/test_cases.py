@@ -14,7 +14,9 @@ import unittest
 from pathlib import Path
 
 from plan_lists import listed
-from programs import FIXTURES, NO_JAX, SANITIZED, SOURCE, TIMEOUT_S, ProgramTest, environment, python_with_jax, run
+from programs import (FIXTURES, NO_JAX, ProgramTest, SANITIZED, SOURCE, TIMEOUT_S, environment, plan_with_the_default_effort, python_with_jax, run)
+
+plan_with_the_default_effort()
 
 CASES = Path(os.environ["AUTOMAP_CORPUS"]) / "cases" if os.environ.get("AUTOMAP_CORPUS") else None
 LIMIT_S = 60  # of what once never ended

@@ -165,7 +165,7 @@ class RunScript(ProgramTest):
         """The C++ ones, which CMake makes a filter of; scripts look themselves."""
         cases = set()
         for path in (SOURCE / "tests").rglob("*_test.cpp"):
-            cases |= {".".join(names) for names in re.findall(r"^(?:TEST|TEST_F)\((\w+), (\w+)\)", path.read_text(), re.M)}
+            cases |= {".".join(names) for names in re.findall(r"^(?:TEST|TEST_F|TEST_P)\((\w+), (\w+)\)", path.read_text(), re.M)}
         for name in ("one_build.txt", "timing_sensitive.txt"):
             for line in (SOURCE / "tests" / name).read_text().splitlines():
                 test = line.split("#")[0].strip()
@@ -175,7 +175,8 @@ class RunScript(ProgramTest):
                 if room in ("cli", "faults"):
                     self.assertTrue((SOURCE / "tests" / room / f"{rest.split('.')[0]}.py").exists(), test)
                 else:
-                    self.assertIn(rest, cases, name)
+                    # Of one with parameters: INSTANCE/SUITE.CASE/WHICH
+                    self.assertIn(re.sub(r"^\w+/|/[\w*]+$", "", rest), cases, name)
 
 
 RUN = """1/3 Testing: graph.1-of-4

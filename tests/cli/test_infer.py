@@ -15,7 +15,9 @@ import unittest
 from pathlib import Path
 
 from plan_lists import listed
-from programs import BIN, FIXTURES, SANITIZED, SOURCE, TIMEOUT_S, ProgramTest, environment, profile_csv, read_terminal, run
+from programs import (BIN, FIXTURES, ProgramTest, SANITIZED, SOURCE, TIMEOUT_S, environment, plan_with_the_default_effort, profile_csv, read_terminal, run)
+
+plan_with_the_default_effort()
 
 try:
     import jsonschema

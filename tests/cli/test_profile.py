@@ -235,6 +235,14 @@ class Profile(unittest.TestCase):
             os.close(writing)
         self.assertEqual((result.returncode, result.stderr), (0, b""))
 
+    def test_the_report_fits_the_terminal(self):
+        for columns in (60, 80, 120):
+            for model in ("gpt2.hlo.gz", "tiny_mlp.hlo"):
+                result = run("automap-profile", FIXTURES / model, env=environment(COLUMNS=str(columns)))
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertEqual([line for line in result.stdout.splitlines() if len(line) > columns], [])
+                self.assertIn("parameters", result.stdout)
+
     def test_a_profile_is_refused(self):
         run("automap-profile", FIXTURES / "tiny_mlp.hlo", "-o", self.folder / "p.csv")
         self.assertIn("this is a profile already", self.error(self.folder / "p.csv", code=3))

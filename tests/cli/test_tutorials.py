@@ -7,7 +7,9 @@ import re
 import subprocess
 import unittest
 
-from programs import BIN, NO_JAX, SOURCE, TIMEOUT_S, ProgramTest, environment, python_with_jax
+from programs import BIN, NO_JAX, ProgramTest, SOURCE, TIMEOUT_S, environment, plan_with_the_default_effort, python_with_jax
+
+plan_with_the_default_effort()
 
 DOCS = SOURCE / "docs"
 JAX = python_with_jax()

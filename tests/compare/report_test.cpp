@@ -4,8 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "common/base/error.h"
 #include "common/base/json.h"
+#include "common/base/text_table.h"
 #include "compare/other_spaces.h"
 
 namespace automap::compare {
@@ -53,6 +56,16 @@ TEST(OtherSpaces, MemoryIsAShareOfADevice) {
   const Answer answer = plan_tarnawski(question);
   ASSERT_TRUE(answer.found);
   EXPECT_DOUBLE_EQ(answer.fullest_share, 0.75);
+}
+
+TEST(CompareReport, FitsTheTerminal) {
+  for (const int width : {60, 80, 100}) {
+    std::istringstream lines(report_text(planted(), width));
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(display_width(line), width) << line;
+  }
+  // What there is no room for is named, and the plan is not among it.
+  EXPECT_THAT(report_text(planted(), 60), HasSubstr("(there is no room for own model, ms"));
+  EXPECT_THAT(report_text(planted(), 60), testing::ContainsRegex("system .* plan"));
 }
 
 TEST(CompareReport, SaysWhoIsShortestAndHowFarFromTheProof) {

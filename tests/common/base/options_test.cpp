@@ -5,8 +5,10 @@
 #include <cstdlib>
 #include <fstream>
 #include <limits>
+#include <sstream>
 
 #include "common/base/error.h"
+#include "common/base/text_table.h"
 #include "tests/temporary_folder.h"
 
 namespace automap {
@@ -300,6 +302,19 @@ TEST(Options, HelpShowsExamplesFirstAndHidesTheRest) {
   EXPECT_NE(help.find("--planner auto|exact|local-search"), std::string::npos);
   EXPECT_NE(help.find("[16]"), std::string::npos);
   EXPECT_NE(help.find("AUTOMAP_TOOL_"), std::string::npos);
+}
+
+// Commands stay whole, for they are copied; an option's own words may be as long as they are.
+TEST(Options, HelpFitsTheTerminal) {
+  const Tool tool;
+  for (const int width : {48, 60, 100}) {
+    std::istringstream lines(tool.table.help_text(true, width));
+    for (std::string line; std::getline(lines, line);) {
+      if (line.find("automap-tool") == std::string::npos && line.find("  --") != 0)
+        EXPECT_LE(display_width(line), width) << line;
+    }
+  }
+  EXPECT_EQ(tool.table.help_text(true, 400), tool.table.help_text(true));
 }
 
 TEST(Options, Durations) {
