@@ -82,15 +82,10 @@ class Calibrate(ProgramTest):
             return path, json.load(file)["measured"]
 
     @unittest.skipUnless(PYTHON, NO_JAX)
-    def test_the_script_runs_on_a_cpu(self):
-        path, rows = self.quickly_measured()
-        self.assertEqual({row["kind"] for row in rows}, {"matmul", "convolution", "softmax", "copy", "launch", "module"})
-        done = run("automap-profile", "--calibrate", path)
-        self.assertEqual(done.returncode, 0, done.stderr)
-
-    @unittest.skipUnless(PYTHON, NO_JAX)
     def test_the_script_runs_on_two_devices(self):
         path, rows = self.quickly_measured(XLA_FLAGS="--xla_force_host_platform_device_count=2")
+        # Of one device the loop below measures the same, without all-reduces.
+        self.assertEqual({row["kind"] for row in rows}, {"matmul", "convolution", "softmax", "copy", "launch", "module", "all-reduce"})
         reduced = [row for row in rows if row["kind"] == "all-reduce"]
         self.assertEqual([row["bytes"] for row in reduced], [1 << power for power in range(16, 29, 2)])
         self.assertEqual({row["devices"] for row in reduced}, {2})
