@@ -93,7 +93,7 @@ int compare_main(int argc, char** argv) {
   std::string names = "all", html;
   options.time_limit_s = 60;
   OptionTable table("compare", "the plans of published systems and ours, for one model on one cluster");
-  table.example("automap-compare fixtures/hlo/t5_6_6.hlo.gz --cluster config-b", "all systems");
+  table.example("automap-compare fixtures/hlo/gpt2.hlo.gz --cluster a100-2x8", "all systems");
   table.example("automap-compare fixtures/hlo/vgg19.hlo.gz --cluster h100-2x8 --systems automap,alpa --html page.html",
                 "two of them, and a page with a picture");
   table.example(
