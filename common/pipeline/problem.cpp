@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "common/base/error.h"
 #include "common/pipeline/problem_storage.h"
@@ -111,15 +112,19 @@ bool Problem::makes_superfluous(const DeviceGroup& g, int one_variant, int other
 
 const std::vector<int>& Problem::useful_variants(const DeviceGroup& g) const {
   Storage::Useful& useful = storage_->useful[idx(g.columns) / options_.variants.size()];
-  std::call_once(useful.found, [&] {
-    for (int v = 0; v < num_variants(); ++v) {
-      bool superfluous = false;
-      for (int u = 0; u < num_variants() && !superfluous; ++u) {
-        if (u != v) superfluous = makes_superfluous(g, u, v) && (u < v || !makes_superfluous(g, v, u));
-      }
-      if (!superfluous) useful.variants.push_back(v);
+  if (useful.found.load(std::memory_order_acquire)) return useful.variants;
+  const std::lock_guard<std::mutex> lock(storage_->finding);
+  if (useful.found.load(std::memory_order_relaxed)) return useful.variants;
+  std::vector<int> variants;
+  for (int v = 0; v < num_variants(); ++v) {
+    bool superfluous = false;
+    for (int u = 0; u < num_variants() && !superfluous; ++u) {
+      if (u != v) superfluous = makes_superfluous(g, u, v) && (u < v || !makes_superfluous(g, v, u));
     }
-  });
+    if (!superfluous) variants.push_back(v);
+  }
+  useful.variants = std::move(variants);
+  useful.found.store(true, std::memory_order_release);
   return useful.variants;
 }
 
