@@ -322,11 +322,12 @@ std::string report_text(const ModelProfile& profile, const std::string& form, in
   }
   out += table.render("", width);
   if (layers.size() < profile.layers.size()) {
-    out += "(" + format_count(static_cast<long long>(profile.layers.size())) +
-           " layers; small neighbours are shown as one row, --json has all)\n";
+    out += wrap_lines("(" + format_count(static_cast<long long>(profile.layers.size())) +
+                          " layers; small neighbours are shown as one row, --json has all)\n",
+                      width);
   }
   if (!profile.layers_from_metadata && profile.layers.size() > 1)
-    out += "The module carries no layer names; blocks are named by what repeats.\n";
+    out += wrap_lines("The module carries no layer names; blocks are named by what repeats.\n", width);
   for (const SharedVariable& s : profile.shared) {
     const TrainableVariable& v = profile.variables[static_cast<std::size_t>(s.variable)];
     out += wrap_lines(

@@ -9,7 +9,7 @@ namespace automap::profile {
 
 // Schema automap.profile-report/1, with a newline at the end.
 std::string report_json(const ModelProfile& profile, const std::string& form);
-// `width`: the columns that sentences may have (terminal_columns); 0: as many as they need.
+// `width`: the columns that there are (terminal_columns); 0: as many as it takes.
 std::string report_text(const ModelProfile& profile, const std::string& form, int width = 0);
 
 }  // namespace automap::profile

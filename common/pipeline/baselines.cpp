@@ -283,7 +283,8 @@ std::optional<std::vector<int>> narrowest_cuts(const Shares& shares, double limi
 
 // Halving an interval of doubles this often leaves nothing of it, whatever its ends are.
 constexpr int kMostBaselineHalvings = 128;
-// Of a limit above the bound, as a share of it, before no limit is asked for.
+// How far above the bound limits are tried, as a share of it: the first, how many times as far each goes as the one
+// before, and the last before no limit is set.
 constexpr double kFirstStep = 1e-4, kStepGrowth = 8, kLastStep = 100;
 
 // The relaxation without lower limits on the stages, by greedy covers: a lower bound that is mostly tight.

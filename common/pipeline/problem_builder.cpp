@@ -682,10 +682,11 @@ class Problem::Builder {
   // Stash, what enters, and the workspace; the same for all groups but for what ZeRO 3 gathers, which does not shrink
   // with the samples.
   void set_stash(const StageVariant& variant, const DeviceGroup& g, StageColumns& columns) {
-    const bool gathers = variant.zero >= 3 && g.size > 1;
-    const auto key = std::make_tuple(variant.recompute, gathers ? g.size : 0, gathers ? g.stash_scale : 0.0,
-                                     gathers ? weight_share_ : 0.0);
-    auto made = shared_->stashes.get(key, [&] { return make_stash(variant, gathers, g.stash_scale); });
+    const auto make = [&](bool gathers) { return make_stash(variant, gathers, g.stash_scale); };
+    auto made = variant.zero >= 3 && g.size > 1
+                    ? shared_->gathered.get({variant.recompute, g.size, g.stash_scale, weight_share_},
+                                            [&] { return make(true); })
+                    : shared_->stashes.get(variant.recompute, [&] { return make(false); });
     columns.stash = made->stash.data();
     columns.entry = made->entry.data();
     columns.least_entry = made->least_entry.data();

@@ -1,12 +1,13 @@
 // What problems of one profile have in common, whatever their splits of the batch and their clusters are: each column
-// is made when the first of them needs it (problem_builder.cpp), and lives as long as one that points at it, or the
-// profile.
+// is made when the first of them needs it (problem_builder.cpp), and lives as long as the profile and whoever points at
+// it.
 #pragma once
 
 #include <map>
 #include <memory>
 #include <mutex>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -14,25 +15,34 @@
 
 namespace automap::pipeline {
 
-// Values by their keys. Two threads that miss the same one both make it, and the first one's is kept: they are equal.
-template <class Key, class Value>
+// Values by their keys, kept for good (std::shared_ptr) or while somebody has them (std::weak_ptr). Two threads that
+// miss the same one both make it: they are equal.
+template <class Key, class Value, template <class> class Kept = std::shared_ptr>
 class MadeOnce {
  public:
   template <class Make>
   std::shared_ptr<const Value> get(const Key& key, const Make& make) {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      const auto found = made_.find(key);
-      if (found != made_.end()) return found->second;
-    }
+    if (std::shared_ptr<const Value> known = find(key)) return known;
     auto value = std::make_shared<const Value>(make());
     const std::lock_guard<std::mutex> lock(mutex_);
-    return made_.emplace(key, std::move(value)).first->second;
+    made_[key] = value;
+    return value;
   }
 
  private:
+  std::shared_ptr<const Value> find(const Key& key) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = made_.find(key);
+    if (found == made_.end()) return nullptr;
+    if constexpr (std::is_same_v<Kept<const Value>, std::weak_ptr<const Value>>) {
+      return found->second.lock();
+    } else {
+      return found->second;
+    }
+  }
+
   std::mutex mutex_;
-  std::map<Key, std::shared_ptr<const Value>> made_;
+  std::map<Key, Kept<const Value>> made_;
 };
 
 struct SharedColumns {
@@ -51,13 +61,16 @@ struct SharedColumns {
   MadeOnce<std::tuple<const DeviceTimes*, double, int, double>, std::vector<double>> optimizers;
   // The state factor (negative: the module's own state), and the shards of weights, gradients and slots.
   MadeOnce<std::tuple<double, int, int, int>, std::vector<double>> states;
-  // Recomputation; where weights are gathered, over how many devices, at which scale, and which share of them is kept.
+  // Whether the forward pass is run again.
   struct Stash {
     std::vector<double> stash, entry, least_entry, layer_before;  // [n+1]; layer_before: with recomputation
     std::vector<int> layer_end;                                   // likewise
     RangeMax peak;
   };
-  MadeOnce<std::tuple<bool, int, double, double>, Stash> stashes;
+  MadeOnce<bool, Stash> stashes;
+  // The same with weights that are gathered: over how many devices, at which scale, and which share of them is kept.
+  // They do not shrink with the samples, so that every split has its own: too many to be kept.
+  MadeOnce<std::tuple<bool, int, double, double>, Stash, std::weak_ptr> gathered;
 };
 
 }  // namespace automap::pipeline

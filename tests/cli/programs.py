@@ -19,6 +19,7 @@ TIMEOUT_S = 600
 SANITIZED = (BIN / "automap-inspect").exists() and b"__asan_init" in (BIN / "automap-inspect").read_bytes()
 
 # Where a test says nothing of the effort: the same search, only less of it. Tests of the rooms search with all efforts.
+# None: what people get who say nothing.
 EFFORT = "quick"
 
 
@@ -26,7 +27,7 @@ def plan_with_the_default_effort():
     """For scripts whose tests are about what people get who say nothing; sanitized programs would take minutes."""
     global EFFORT
     if not SANITIZED:
-        EFFORT = "normal"
+        EFFORT = None
 
 
 def python_with_jax():
@@ -44,7 +45,8 @@ def environment(**extra):
     """The environment without what would change the programs' options."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("AUTOMAP_") or k in ("AUTOMAP_BIN", "AUTOMAP_SOURCE")}
     kept["PATH"] = f"{BIN}{os.pathsep}{kept.get('PATH', '')}"
-    kept["AUTOMAP_INFER_EFFORT"] = EFFORT
+    if EFFORT:
+        kept["AUTOMAP_INFER_EFFORT"] = EFFORT
     kept.update(extra)
     return kept
 

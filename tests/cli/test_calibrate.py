@@ -84,7 +84,7 @@ class Calibrate(ProgramTest):
     @unittest.skipUnless(PYTHON, NO_JAX)
     def test_the_script_runs_on_two_devices(self):
         path, rows = self.quickly_measured(XLA_FLAGS="--xla_force_host_platform_device_count=2")
-        # Of one device the loop below measures the same, without all-reduces.
+        # One device alone is measured where test_the_loop_is_closed closes its loop.
         self.assertEqual({row["kind"] for row in rows}, {"matmul", "convolution", "softmax", "copy", "launch", "module", "all-reduce"})
         reduced = [row for row in rows if row["kind"] == "all-reduce"]
         self.assertEqual([row["bytes"] for row in reduced], [1 << power for power in range(16, 29, 2)])

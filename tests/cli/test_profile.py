@@ -237,7 +237,7 @@ class Profile(unittest.TestCase):
 
     def test_the_report_fits_the_terminal(self):
         for columns in (60, 80, 120):
-            for model in ("gpt2.hlo.gz", "tiny_mlp.hlo"):
+            for model in ("gpt2.hlo.gz", "tiny_mlp.hlo", "lit_small.stripped.hlo.gz"):
                 result = run("automap-profile", FIXTURES / model, env=environment(COLUMNS=str(columns)))
                 self.assertEqual(result.returncode, 0, result.stderr)
                 self.assertEqual([line for line in result.stdout.splitlines() if len(line) > columns], [])

@@ -8,10 +8,12 @@
 #include <functional>
 
 #include "common/base/error.h"
+#include "common/base/in_order.h"
 #include "common/machine/chosen_devices.h"
 #include "common/pipeline/baselines.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/random_problem.h"
+#include "tests/sanitized.h"
 
 namespace automap::pipeline {
 namespace {
@@ -640,34 +642,61 @@ std::vector<double> all_of(const Problem& problem) {
   return out;
 }
 
-// Columns are shared between problems of a profile: none of them is another's that differs.
+// Columns are shared between problems of a profile: none of them is another's that differs, whatever the splits, the
+// clusters and the threads are that asked first.
 TEST(Problem, ProblemsOfOneProfileAreWhatTheyWouldBeAlone) {
   RandomProblemOptions kinds = whole_kinds();
   kinds.max_instructions = 12;
   kinds.max_servers = 2;
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  for (std::uint64_t seed = 0; seed < 120 / kShare; ++seed) {
+    kinds.whole = seed % 4 == 3 ? 0 : 1;
     const RandomProblem made = random_problem(seed, kinds);
     const CheckedProfile shared(made.profile);
-    std::vector<ProblemOptions> asked(1, made.options);
-    for (const double samples : {1.0, 2.0, 3.0}) {
-      for (const std::optional<double>& state :
-           {std::optional<double>(), std::optional<double>(0.5), std::optional<double>(4)}) {
-        ProblemOptions options = made.options;
-        if (options.replicas == Replicas::kWhole) options.micro_batch_samples *= samples;
-        options.micro_batches = static_cast<int>(samples);
-        options.state_factor = state;
-        options.optimizer = samples == 2;
-        options.whole_gradients = samples == 3;
-        asked.push_back(options);
+    machine::Cluster other = made.cluster;
+    for (auto& [name, device] : other.devices) device.relative_speed *= 0.5;
+    for (machine::ServerGroup& servers : other.servers) servers.intra_gbytes_per_s *= 3;
+    struct Asked {
+      ProblemOptions options;
+      const machine::Cluster* cluster;
+    };
+    std::vector<Asked> asked;
+    for (const machine::Cluster* cluster : {&made.cluster, static_cast<const machine::Cluster*>(&other)}) {
+      asked.push_back({made.options, cluster});
+      for (const double samples : {1.0, 2.0, 3.0}) {
+        for (const std::optional<double>& state :
+             {std::optional<double>(), std::optional<double>(0.5), std::optional<double>(4)}) {
+          ProblemOptions options = made.options;
+          if (options.replicas == Replicas::kWhole)
+            options.micro_batch_samples = samples * made.profile.micro_batch_size;
+          options.micro_batches = static_cast<int>(samples);
+          options.state_factor = state;
+          options.optimizer = samples == 2;
+          options.whole_gradients = samples == 3;
+          asked.push_back({options, cluster});
+        }
       }
     }
-    for (const ProblemOptions& options : asked) {
+    std::vector<std::vector<double>> together(asked.size());
+    InOrder loop;
+    loop.work = [&](std::size_t i, const Dropped&) {
       try {
-        const Problem alone(made.profile, made.cluster, options);
-        EXPECT_EQ(all_of(Problem(shared, made.cluster, options)), all_of(alone)) << seed;
+        together[i] = all_of(Problem(shared, *asked[i].cluster, asked[i].options));
       } catch (const Error& e) {
         EXPECT_EQ(e.kind(), ErrorKind::kUsage);  // times are not known for so many samples
       }
+    };
+    loop.take = [](std::size_t) {};
+    const int threads = loop_threads();
+    set_loop_threads(3);
+    run_in_order(asked.size(), loop);
+    set_loop_threads(threads);
+    for (std::size_t i = 0; i < asked.size(); ++i) {
+      std::vector<double> alone;
+      try {
+        alone = all_of(Problem(made.profile, *asked[i].cluster, asked[i].options));
+      } catch (const Error&) {
+      }
+      EXPECT_EQ(together[i], alone) << seed << ' ' << i;
     }
   }
 }
