@@ -22,15 +22,20 @@ namespace {
 // How much longer the clock says than it is, and how often it was read.
 std::atomic<std::int64_t> clock_factor{1}, clock_reads{0};
 
-}  // namespace
-
-// Instead of the library's, for this whole program.
-std::chrono::steady_clock::time_point std::chrono::steady_clock::now() noexcept {
+std::int64_t nanoseconds() {
   timespec time{};
   clock_gettime(CLOCK_MONOTONIC, &time);
-  const std::int64_t now = std::int64_t{1'000'000'000} * (time.tv_sec % 1'000'000) + time.tv_nsec;
+  return std::int64_t{1'000'000'000} * time.tv_sec + time.tv_nsec;
+}
+
+}  // namespace
+
+// Instead of the library's, for this whole program. From the first reading on, so that two hours at a millionfold fit
+// and no reading is before another.
+std::chrono::steady_clock::time_point std::chrono::steady_clock::now() noexcept {
+  static const std::int64_t first = nanoseconds();
   ++clock_reads;
-  return time_point(duration(now % 1'000'000'000'000 * clock_factor));
+  return time_point(duration((nanoseconds() - first) * clock_factor));
 }
 
 namespace automap::planners {
