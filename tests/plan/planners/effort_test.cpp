@@ -22,7 +22,7 @@ namespace {
 // How much longer the clock says than it is, and how often it was read.
 std::atomic<std::int64_t> clock_factor{1}, clock_reads{0};
 
-std::int64_t nanoseconds() {
+std::int64_t read_clock() {
   timespec time{};
   clock_gettime(CLOCK_MONOTONIC, &time);
   return std::int64_t{1'000'000'000} * time.tv_sec + time.tv_nsec;
@@ -33,9 +33,9 @@ std::int64_t nanoseconds() {
 // Instead of the library's, for this whole program. From the first reading on, so that two hours at a millionfold fit
 // and no reading is before another.
 std::chrono::steady_clock::time_point std::chrono::steady_clock::now() noexcept {
-  static const std::int64_t first = nanoseconds();
+  static const std::int64_t first = read_clock();
   ++clock_reads;
-  return time_point(duration((nanoseconds() - first) * clock_factor));
+  return time_point(duration((read_clock() - first) * clock_factor));
 }
 
 namespace automap::planners {
