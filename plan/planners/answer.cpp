@@ -11,6 +11,7 @@
 #include "common/pipeline/least_work.h"
 #include "plan/planners/leaner.h"
 #include "plan/planners/mixed_search.h"
+#include "plan/planners/step_bounds.h"
 #include "plan/planners/step_choice.h"
 
 namespace automap::planners {
@@ -27,7 +28,7 @@ bool memory_decides(const StepPlan& found) {
 
 // Of both profiles where memory decides.
 StepPlan search_within_memory(Question& question, const OtherProfile& other, bool* other_profile) {
-  StepPlan found = plan_step(question);
+  StepPlan found = search_step(question);
   if (!other || answers_at_once(question.request.planner) || found.result.cut_by_time || question.request.stopped() ||
       !memory_decides(found)) {
     return found;
@@ -35,7 +36,7 @@ StepPlan search_within_memory(Question& question, const OtherProfile& other, boo
   Question second = question;
   second.set_profile(other());
   apply_framework(second);
-  StepPlan instead = plan_step(second);
+  StepPlan instead = search_step(second);
   if (found.result.length_ms() <= instead.result.length_ms()) return found;
   question = std::move(second);
   *other_profile = true;
@@ -149,11 +150,26 @@ bool worth_its_memory(const Candidate& one, const Candidate& than) {
 bool plan_at_the_split(const Question& question, Answer* out) {
   Question at_split = question;
   at_split.step.micro_batch = std::llround(out->one_width.size.samples);
-  Candidate again = candidate_of("this plan", plan_step(at_split));
+  Candidate again = candidate_of("this plan", search_step(at_split));
   const bool taken = take(question, again, out);
   note_widths(question, again, out);
   if (out->mixed && !shorter(*out->mixed, out->one_width, out->notes)) out->mixed.reset();
   return taken;
+}
+
+// Of plans of one width. Nobody asks for them beside an ordered plan.
+void close(const Question& rest, double spent_ms, Answer* out) {
+  Bounds& bounds = out->bounds;
+  if (!bounds.open) return;
+  if (out->ordered_is_plan()) {
+    bounds.drop();
+    return;
+  }
+  close_bounds(rest, &bounds);
+  if (out->mixed) return;
+  double& proven_ms = out->notes.proven_ms;
+  const bool proven = out->one_width.step_ms <= bounds.value_ms * (1 + kProvenGap);
+  proven_ms = !proven ? 0 : proven_ms > 0 ? proven_ms : spent_ms;
 }
 
 // What the question's framework cannot run is no plan of any kind.
@@ -184,22 +200,26 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
   out.only_ordered = question.beside.only.has_value();
   const bool stopped = question.request.stopped();
   out.notes.cut_by_time = out.notes.cut_by_time || stopped;
-  if (!out.one_width.found() || kinds.empty() || stopped) return out;
   const auto start = std::chrono::steady_clock::now();
   const double searched_ms = out.notes.planning_ms;
   const auto spent_ms = [&] { return searched_ms + 1e3 * seconds_since(start); };
   Question rest = question;
   rest.request.better = {};
-  const auto tell = [&] {
-    if (!better || out.notes.objective != Objective::kSimulated || (question.beside.only && !out.ordered)) return;
-    better(out.plan().placed, out.plan().simulated_step_ms);
-  };
-  tell();
   rest.step.batch = std::llround(out.one_width.size.batch());
   const auto out_of_time = [&] {
     rest.request.time_limit_s = question.request.time_limit_s - spent_ms() * 1e-3;
     return !(rest.request.time_limit_s > 0) || question.request.stopped();
   };
+  if (!out.one_width.found() || kinds.empty() || stopped) {
+    out_of_time();
+    close(rest, spent_ms(), &out);
+    return out;
+  }
+  const auto tell = [&] {
+    if (!better || out.notes.objective != Objective::kSimulated || (question.beside.only && !out.ordered)) return;
+    better(out.plan().placed, out.plan().simulated_step_ms);
+  };
+  tell();
   bool any_widths = false;
   std::optional<Sweep> grids;
   const StepSize searched = out.one_width.size;
@@ -250,15 +270,19 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
       of = {of.width, out.ordered->num_stages(), out.ordered->step_ms, out.ordered->simulated_step_ms};
     }
   }
+  out_of_time();
+  close(rest, spent_ms(), &out);
   if (out.ordered) {
     out.any_order.value_ms = out.any_order.simulated_ms = pipeline::least_work_bound_ms(
         question.profile(), question.cluster, question.options.replicas, out.ordered->size.batch());
     out.any_order.method = pipeline::kBalanceOfWork;
     out.any_order.hold(out.ordered->step_ms, out.ordered->simulated_step_ms);
   }
-  if (any_widths && question.request.lower_bound && !out_of_time()) {
+  if (any_widths && out.bounds.value_ms > 0 && !out_of_time()) {
     const pipeline::LowerBound any = any_width_bound(rest, out.one_width, out.bounds);
-    out.any_widths = {any.ms, any.ms, any.method, out.bounds.considered, out.bounds.all_devices};
+    out.any_widths = out.bounds;
+    out.any_widths.value_ms = out.any_widths.simulated_ms = any.ms;
+    out.any_widths.method = any.method;
   }
   const bool searched_all = question.request.planner == PlannerKind::kAuto && question.request.lower_bound;
   if (searched_all && !out.notes.cut_by_time && !out_of_time()) {

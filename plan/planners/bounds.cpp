@@ -42,9 +42,17 @@ BoundScope Bounds::scope(const machine::Cluster& cluster) const {
 void Bounds::include(const StepSize& size, double least_ms, const std::string& how) {
   if (std::find(considered.begin(), considered.end(), size) != considered.end()) return;
   considered.push_back(size);
+  if (open) return;
   if (value_ms > least_ms) method = how;
   value_ms = std::min(value_ms, least_ms);
   simulated_ms = std::min(simulated_ms, least_ms);
+}
+
+void Bounds::drop() {
+  value_ms = simulated_ms = 0;
+  method.clear();
+  open = false;
+  of_value.clear();
 }
 
 void Bounds::hold(double step_ms, double simulated_step_ms) {

@@ -23,10 +23,17 @@ struct Bounds {
   // The premises: splits of the batch, each on its devices by replicas of one width. Empty: not asked.
   std::vector<StepSize> considered;
   bool all_devices = false;  // those are all choices of devices that there are
+  // close_bounds (step_bounds.h) has yet to look at the splits considered. Until then value_ms is about these alone, and
+  // the simulated bound is a plan's.
+  bool open = false;
+  std::vector<StepSize> of_value;
 
   BoundScope scope(const machine::Cluster& cluster) const;
-  // They are about `size`, too, of which is known only that no plan of it is below least_ms.
+  // They are to be about `size`, too: open, they wait to be closed; of closed ones is known that no plan of it is below
+  // least_ms.
   void include(const StepSize& size, double least_ms, const std::string& how);
+  // Nobody asks for them after all: neither is known.
+  void drop();
   // There is a plan of theirs that is as short as this: what is above came of rounding.
   void hold(double step_ms, double simulated_step_ms);
 };

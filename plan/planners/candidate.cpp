@@ -151,6 +151,8 @@ Bounds bounds_of(const StepPlan& found) {
   bounds.method = found.result.lower_bound_method;
   bounds.considered = found.considered;
   bounds.all_devices = found.all_devices;
+  bounds.open = found.open_bounds;
+  bounds.of_value = found.bounded;
   return bounds;
 }
 

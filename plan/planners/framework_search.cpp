@@ -275,7 +275,7 @@ StepPlan plan_of_part(const Question& question, const Part& part, const std::fun
   Question own = part.question;
   for (int more = kMemoryTries;; --more) {
     own.request.time_limit_s = seconds_left();
-    StepPlan found = plan_step_alone(own);
+    StepPlan found = search_step_alone(own);
     say_of_all_devices(question, part.devices, &found);
     if (!found.result.plan || part.ends.empty()) return found;
     const double share = count_on_instructions(question, part, &found);
@@ -351,12 +351,10 @@ bool says_better_why(const PlanResult& one, const PlanResult& than) {
 }
 
 // The question's plans of any framework, as a search of half the effort comes to them on each number of devices, with
-// their bounds. Those whose numbers of devices and samples leave none are left out.
-std::vector<StepPlan> of_any_framework(const Question& question) {
+// their bounds open. Those whose numbers of devices and samples leave none are left out.
+std::vector<StepPlan> plans_of_any_framework(const Question& question) {
   const std::vector<int> counts = device_counts(question);
-  Question any = question;
-  any.framework = &any_framework();
-  any.options.whole_gradients = false;
+  Question any = of_any_framework(question);
   any.request.all_planners = false;
   const auto shares = static_cast<int>(2 * counts.size());
   if (any.request.effort.units != WorkLimits::kNoEnd) any.request.effort.units /= shares;
@@ -365,7 +363,7 @@ std::vector<StepPlan> of_any_framework(const Question& question) {
   for (const int devices : counts) {
     any.cluster = machine::first_devices(question.cluster, devices);
     try {
-      plans.push_back(plan_step_alone(any));
+      plans.push_back(search_step_alone(any));
       say_of_all_devices(question, devices, &plans.back());
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::kUsage) throw;
@@ -382,10 +380,11 @@ const StepPlan* shortest_of(const std::vector<StepPlan>& plans) {
   return best;
 }
 
-void take_bounds(const Question& question, const std::vector<StepPlan>& any, StepPlan* found) {
+void take_bounds(const std::vector<StepPlan>& any, StepPlan* found) {
   PlanResult& result = found->result;
   Bounds bounds;
   bounds.value_ms = bounds.simulated_ms = kInfinity;
+  bounds.open = true;
   bool simulated = true;
   for (const StepPlan& one : any) {
     // Without a plan there is none of the framework either.
@@ -396,19 +395,19 @@ void take_bounds(const Question& question, const std::vector<StepPlan>& any, Ste
     bounds.simulated_ms = std::min(bounds.simulated_ms, own.simulated_ms);
     simulated = simulated && own.simulated_ms > 0;
     bounds.considered.insert(bounds.considered.end(), own.considered.begin(), own.considered.end());
+    bounds.of_value.insert(bounds.of_value.end(), own.of_value.begin(), own.of_value.end());
     result.cut_by_time = result.cut_by_time || one.result.cut_by_time;
     result.cut_by_effort = result.cut_by_effort || one.result.cut_by_effort;
   }
-  // On devices that were not looked at there it is bounded by its work alone.
-  bounds.include(found->size,
-                 pipeline::least_work_bound_ms(question.profile(), question.cluster, question.options.replicas,
-                                               found->size.batch()),
-                 pipeline::kBalanceOfWork);
+  // It may be on devices that were not looked at there.
+  bounds.include(found->size, 0, "");
   bounds.hold(result.step_ms, result.simulated_step_ms);
   result.lower_bound_ms = bounds.value_ms;
   result.lower_bound_method = bounds.method;
   found->simulated_bound_ms = simulated ? bounds.simulated_ms : 0;
   found->considered = std::move(bounds.considered);
+  found->bounded = std::move(bounds.of_value);
+  found->open_bounds = true;
   found->all_devices =
       !any.empty() && std::all_of(any.begin(), any.end(), [](const StepPlan& one) { return one.all_devices; });
   result.set_gap();
@@ -416,7 +415,7 @@ void take_bounds(const Question& question, const std::vector<StepPlan>& any, Ste
 
 }  // namespace
 
-StepPlan plan_for_framework(const Question& asked) {
+StepPlan search_for_framework(const Question& asked) {
   const auto start = std::chrono::steady_clock::now();
   const auto gone_ms = [&] { return 1e3 * seconds_since(start); };
   Question question = asked;
@@ -425,7 +424,7 @@ StepPlan plan_for_framework(const Question& asked) {
   const Framework& framework = *question.framework;
   const PlanRequest& request = question.request;
   std::vector<StepPlan> any;
-  if (request.lower_bound) any = of_any_framework(question);
+  if (request.lower_bound) any = plans_of_any_framework(question);
 
   std::optional<StepPlan> best, none;
   std::optional<Error> refused;
@@ -487,8 +486,7 @@ StepPlan plan_for_framework(const Question& asked) {
     best->result.cut_by_time = best->result.cut_by_time || stopped;
     best->result.proven_ms = 0;
     if (request.lower_bound) {
-      take_bounds(question, any, &*best);
-      if (best->result.gap <= kProvenGap) best->result.proven_ms = gone_ms();
+      take_bounds(any, &*best);
     }
     for (WidthAlternative& width : widths) {
       if (width.width != best->size.width) continue;
@@ -508,7 +506,7 @@ StepPlan plan_for_framework(const Question& asked) {
     return out;
   }
   // What others could do says what this one lacks.
-  if (any.empty()) any = of_any_framework(question);
+  if (any.empty()) any = plans_of_any_framework(question);
   if (none) out = *std::move(none);
   if (const StepPlan* other = shortest_of(any)) {
     const std::string lacks = inexpressible(framework, place(*other->problem, *other->result.plan), question.profile());

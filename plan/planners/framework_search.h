@@ -6,15 +6,16 @@
 // see one position for each layer; what they come to is counted on the instructions again, and its cuts are moved from
 // layer to layer by the exact solver there. The shortest is the plan.
 //
-// Bounds are of the question that apply_framework leaves, over all cuts: the framework's plans are among its plans.
+// Bounds are of the question that apply_framework leaves, asked of any framework, over all cuts: the framework's plans
+// are among its plans.
 #pragma once
 
 #include "plan/planners/step_choice.h"
 
 namespace automap::planners {
 
-// As plan_step, of a question for a framework that limits plans. Where there is no plan, result.infeasible says what
+// As search_step, of a question for a framework that limits plans. Where there is no plan, result.infeasible says what
 // the framework lacks that others have.
-StepPlan plan_for_framework(const Question& question);
+StepPlan search_for_framework(const Question& question);
 
 }  // namespace automap::planners

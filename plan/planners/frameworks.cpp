@@ -450,6 +450,15 @@ std::vector<int> framework_cuts(const Framework& framework, const Profile& profi
   return framework.cuts == FrameworkCuts::kStackLayers ? stack_cuts(profile) : layer_cuts(profile);
 }
 
+Question of_any_framework(const Question& question) {
+  Question any = question;
+  if (!limits_plans(*question.framework)) return any;
+  apply_framework(any);
+  any.framework = &any_framework();
+  any.options.whole_gradients = false;
+  return any;
+}
+
 std::string framework_text(const Framework& framework) {
   std::vector<std::string> names;
   for (const Schedule schedule : framework.schedules) names.push_back(to_string(schedule));

@@ -90,6 +90,8 @@ void drop_widths(int stages, Question& question);
 // left is a superset of the framework's plans, so that its bounds hold for these. Twice is as once. Throws
 // Error(kUsage) where nothing is left.
 void apply_framework(Question& question);
+// What is left, asked of any framework.
+Question of_any_framework(const Question& question);
 
 // "schedule 1f1b, all stages with as many replicas of one width and one ZeRO level, cut at whole layers, ...": for the
 // head of a report.

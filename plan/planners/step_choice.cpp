@@ -5,12 +5,16 @@
 #include <optional>
 #include <utility>
 
+#include "common/base/clock.h"
 #include "common/base/error.h"
 #include "common/base/numbers.h"
 #include "common/pipeline/coarse_profile.h"
+#include "common/pipeline/exact.h"
 #include "common/pipeline/least_work.h"
+#include "plan/planners/candidate.h"
 #include "plan/planners/framework_search.h"
 #include "plan/planners/shipped_policy.h"
+#include "plan/planners/step_bounds.h"
 #include "plan/planners/width_planner.h"
 
 namespace automap::planners {
@@ -22,8 +26,6 @@ using Time = WidthPlanner::Time;
 
 // Planners that answer at once choose the split of a larger profile by so many of its positions.
 constexpr int kLookPositions = 128;
-// Bounds of splits that may get more work, over all widths, since the loosest split makes the bound.
-constexpr int kMostCloser = 8;
 
 // A split of the batch without the devices.
 StepSize split_alone(const StepSize& size) {
@@ -42,11 +44,10 @@ void count_devices(const machine::Cluster& cluster, StepPlan* plan) {
   for (StepSize& size : plan->considered) count_devices(cluster, &size);
 }
 
-// Plans of every width that the profile knows, the best of them, and what none of them can be below. All widths get a
-// share of the effort, the best the rest.
+// Plans of every width that the profile knows, and the best of them. All widths get a share of the effort, the best the
+// rest.
 StepPlan plan_all_widths(const Question& question, const std::vector<StepSize>& sizes, Time start) {
   const Profile& profile = question.profile();
-  const PlanRequest& request = question.request;
   const std::vector<StepSize> further = further_sizes(question.step, profile, question.options.replicas);
   const bool any_width = question.options.replicas != Replicas::kFractional;
   const std::vector<int> widths = any_width ? pipeline::known_widths(profile) : std::vector<int>{1};
@@ -71,8 +72,7 @@ StepPlan plan_all_widths(const Question& question, const std::vector<StepSize>& 
     // Where no width has a plan, one that could be looked at says why.
     return std::make_pair(a->best_look_ms(), !a->looked()) < std::make_pair(b->best_look_ms(), !b->looked());
   });
-  int closer = kMostCloser;
-  StepPlan best = (*best_planner)->finish(&closer);
+  StepPlan best = (*best_planner)->finish();
   if (widths.size() == 1) {
     best.result.planning_ms = (*best_planner)->gone_ms();
     best.all_devices = (*best_planner)->considered_all_devices();
@@ -87,7 +87,6 @@ StepPlan plan_all_widths(const Question& question, const std::vector<StepSize>& 
     }
     if (const std::optional<WidthAlternative> found = planner->best_look()) best.widths.push_back(*found);
     best.considered.insert(best.considered.end(), planner->considered().begin(), planner->considered().end());
-    if (best.result.plan && request.lower_bound) planner->tighten(best, &closer);
   }
   // Splits that one width alone looked at are no premise of what is said of all.
   if (std::find(further.begin(), further.end(), split_alone(best.size)) == further.end()) {
@@ -101,6 +100,19 @@ StepPlan plan_all_widths(const Question& question, const std::vector<StepSize>& 
                                  [](const auto& planner) { return planner->considered_all_devices(); });
   count_devices(question.cluster, &best);
   return best;
+}
+
+// Planners that answer at once know no bound of their own split.
+void open_bounds(const PlanRequest& request, StepPlan* plan) {
+  plan->open_bounds = true;
+  if (answers_at_once(request.planner)) {
+    plan->result.lower_bound_ms = plan->result.step_ms;
+    plan->result.lower_bound_method = pipeline::kBalanceOfWork;
+  } else {
+    plan->bounded = {plan->size};
+  }
+  const bool closely = request.planner == PlannerKind::kAuto || request.planner == PlannerKind::kExact;
+  if (closely) plan->simulated_bound_ms = plan->result.simulated_step_ms;
 }
 
 // Planners that answer at once: width, split and number of stages by a coarse profile, the plan by the whole one.
@@ -159,29 +171,51 @@ StepPlan plan_widths(const Question& question, const std::vector<StepSize>& size
   if (request.planner == PlannerKind::kOnline || (answers_at_once(request.planner) && large)) {
     if (auto plan = plan_by_a_look(question, sizes, start)) return std::move(*plan);
   }
-  return plan_all_widths(question, sizes, start);
+  StepPlan plan = plan_all_widths(question, sizes, start);
+  if (plan.result.plan && request.lower_bound) open_bounds(request, &plan);
+  return plan;
 }
 
 }  // namespace
 
-StepPlan plan_step_alone(const Question& question) {
+StepPlan search_step_alone(const Question& question) {
   return plan_widths(question, step_sizes(question.step, question.profile(), question.options.replicas));
 }
 
-StepPlan plan_step(const Question& question) {
-  if (limits_plans(*question.framework)) return plan_for_framework(question);
-  StepPlan plan = plan_step_alone(question);
+StepPlan search_step(const Question& question) {
+  if (limits_plans(*question.framework)) return search_for_framework(question);
+  StepPlan plan = search_step_alone(question);
   if (!question.step.equal_replicas) return plan;
   Question free = question;
   free.request.lower_bound = false;
   free.request.better = {};
   if (free.request.effort.units != WorkLimits::kNoEnd) free.request.effort.units /= kLookShare;
   free.step.equal_replicas = false;
-  const StepPlan other = plan_step_alone(free);
+  const StepPlan other = search_step_alone(free);
   // What equal stages can do, free ones can, too.
   if (other.result.plan && plan.result.plan) {
     plan.free_plan_ms = std::min(other.result.simulated_step_ms, plan.result.simulated_step_ms);
   }
+  return plan;
+}
+
+StepPlan plan_step(const Question& question) {
+  const Time start = std::chrono::steady_clock::now();
+  StepPlan plan = search_step(question);
+  if (!plan.open_bounds) return plan;
+  Question rest = question;
+  rest.request.time_limit_s -= seconds_since(start);
+  Bounds bounds = bounds_of(plan);
+  close_bounds(rest, &bounds);
+  PlanResult& result = plan.result;
+  result.lower_bound_ms = bounds.value_ms;
+  result.lower_bound_method = bounds.method;
+  result.set_gap();
+  if (result.gap > kProvenGap) result.proven_ms = 0;
+  plan.simulated_bound_ms = bounds.simulated_ms;
+  plan.open_bounds = false;
+  plan.bounded.clear();
+  result.planning_ms = 1e3 * seconds_since(start);
   return plan;
 }
 

@@ -25,6 +25,9 @@ struct StepPlan {
   bool all_devices = false;          // these are on all choices of devices that there are
   // No plan of any split is simulated shorter, whatever it keeps in flight; 0: not known.
   double simulated_bound_ms = 0;
+  // Both bounds have yet to be closed (bounds.h): the result's is of V and about these splits alone.
+  bool open_bounds = false;
+  std::vector<StepSize> bounded;
   std::string why_fewer;                 // why it leaves devices of the cluster free; empty: it does not
   std::vector<WidthAlternative> widths;  // where the profile knows several
   double free_plan_ms = 0;  // with equal replicas: the simulated step of the best plan found without; 0: none

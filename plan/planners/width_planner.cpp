@@ -35,17 +35,10 @@ constexpr int kFewerTried = 32;
 constexpr int kMostSteps = 16;
 constexpr double kWorthAStep = 1e-4;
 constexpr double kLeastTime = 1e-3;  // seconds, for a planner that comes when the time is over
-// For the bound of one split that comes to no end with kBoundUnits.
-constexpr std::int64_t kCloserUnits = 1'000'000'000;
 
 ProblemOptions at_width(ProblemOptions options, int width) {
   options.width = width;
   return options;
-}
-
-int most_stages(const Problem& problem, const PlanRequest& request) {
-  if (request.stages > 0) return request.stages;
-  return std::min({request.max_stages, problem.num_devices(), problem.num_instructions()});
 }
 
 }  // namespace
@@ -59,7 +52,7 @@ WidthPlanner::WidthPlanner(const Question& question, int width, double hopeless_
       equal_replicas_(question.step.equal_replicas),
       lone_replicas_(question.step.lone_replicas),
       hopeless_ms_(hopeless_ms),
-      sample_times_(profile_, cluster_, options_.replicas),
+      work_bound_(question, width),
       start_(start),
       clock_(in_time(request_).time_limits()) {}
 
@@ -137,14 +130,13 @@ std::optional<WidthAlternative> WidthPlanner::best_look() const {
                           best->result.simulated_step_ms};
 }
 
-StepPlan WidthPlanner::finish(int* closer) {
+StepPlan WidthPlanner::finish() {
   if (looks_.empty() && considered_.size() == 1) {
     StepPlan plan = at_full_effort(considered_.front(), problem_of(considered_.front()));
     const double found_ms = plan.result.length_ms();
     look_at_halves(found_ms);
     if (plan.result.plan && !(best_look_ms() < found_ms)) {
       plan.considered = considered_;
-      if (request_.lower_bound) bound_own(plan, closer);
       return plan;
     }
     looks_.push_back({plan.size, std::move(plan.problem), std::move(plan.result)});
@@ -169,10 +161,6 @@ StepPlan WidthPlanner::finish(int* closer) {
     plan.result.cut_by_time = plan.result.cut_by_time || cut_by_time_;
     plan.considered = sizes;
     plan.why_fewer = fewer;
-    if (request_.lower_bound) {
-      plan.result.lower_bound_ms = plan.result.step_ms;
-      tighten_simply(plan, false);
-    }
     return plan;
   }
   plan = at_full_effort(best->size, std::move(best->problem));
@@ -201,7 +189,6 @@ StepPlan WidthPlanner::finish(int* closer) {
   plan.considered = sizes;
   plan.why_fewer = fewer;
   collect_alternatives(plan.result);
-  if (request_.lower_bound && plan.result.plan) bound_own(plan, closer);
   return plan;
 }
 
@@ -209,85 +196,8 @@ StepPlan WidthPlanner::of_split(const StepSize& size) const {
   return at_full_effort(size, problem_of(size));
 }
 
-void WidthPlanner::tighten(StepPlan& plan, int* closer) const {
-  // Bounds of many splits take longer than a time limit that is over leaves: those that take no search do then.
-  if (!simulated_bound_wanted() || gone_ms() * 1e-3 >= request_.time_limit_s) {
-    tighten_simply(plan, true);
-    return;
-  }
-  PlanResult& result = plan.result;
-  const Bounded before{result.lower_bound_ms, result.lower_bound_method, plan.simulated_bound_ms, *closer};
-  const Bounded bounded = fold_in_order(considered_.size(), before, [&](std::size_t i, const Bounded& so_far) {
-    return with_bound_of(considered_[i], considered_[i] == plan.size, so_far);
-  });
-  result.lower_bound_ms = bounded.value_ms;
-  result.lower_bound_method = bounded.method;
-  plan.simulated_bound_ms = bounded.simulated_ms;
-  *closer = bounded.closer;
-  result.set_gap();
-  if (result.gap > kProvenGap) result.proven_ms = 0;
-}
-
-WidthPlanner::Bounded WidthPlanner::with_bound_of(const StepSize& size, bool own, Bounded so_far) const {
-  if (size.devices > 0 && request_.stages > size.devices) return so_far;
-  if (work_bound_ms(size) >= std::max(so_far.value_ms, so_far.simulated_ms)) return so_far;
-  // What stands on the path to the last backward is neither above V nor, of several stages, above a simulation
-  // (cost.h).
-  const double value = own ? 0 : so_far.value_ms;
-  ProblemOptions of_path = options_;
-  of_path.behind_backward = false;
-  const std::unique_ptr<Problem> path = possible_problem(size, of_path);
-  if (!path) return so_far;
-  const SimpleBound simple = simple_bound(*path, size);
-  if (simple.ms >= std::max(value, so_far.simulated_ms)) return so_far;
-  const std::unique_ptr<Problem> problem = problem_of(size);
-  const OneStage one = one_stage(*problem, size);
-  double& simulated = so_far.simulated_ms;
-  simulated = std::min(simulated, one.simulated_ms);
-  const bool value_open = value > 0 && simple_bound(*problem, size).ms < value;
-  // Where one stage has a lower V, that of several does not settle it.
-  const bool by_path = value_open && one.value_ms >= value;
-  const double most_ms = by_path ? std::max(value, simulated) : simulated;
-  const double several_ms =
-      simple.several_ms < most_ms ? bound_of(*path, size, most_ms, &so_far.closer, 2).ms : most_ms;
-  simulated = std::min(simulated, several_ms);
-  if (!value_open || (by_path && several_ms >= value)) return so_far;
-  const pipeline::LowerBound bound = bound_of(*problem, size, value, &so_far.closer);
-  if (bound.ms < so_far.value_ms) {
-    so_far.value_ms = bound.ms;
-    so_far.method = bound.method;
-  }
-  return so_far;
-}
-
-void WidthPlanner::tighten_simply(StepPlan& plan, bool own) const {
-  PlanResult& result = plan.result;
-  if (!own) result.lower_bound_method = pipeline::kBalanceOfWork;
-  for (const StepSize& size : considered_) {
-    if (own && size == plan.size) continue;
-    if (work_bound_ms(size) >= result.lower_bound_ms) continue;
-    double bound_ms = kInfinity;
-    const auto known =
-        std::find_if(simple_bounds_.begin(), simple_bounds_.end(), [&](const auto& of) { return of.first == size; });
-    if (known != simple_bounds_.end()) {
-      bound_ms = known->second;
-    } else if (const auto problem = possible_problem(size)) {
-      bound_ms = simple_bound(*problem, size).ms;
-    }
-    if (bound_ms >= result.lower_bound_ms) continue;
-    result.lower_bound_ms = bound_ms;
-    result.lower_bound_method = pipeline::kBalanceOfWork;
-  }
-  result.set_gap();
-  if (result.gap > kProvenGap) result.proven_ms = 0;
-}
-
 double WidthPlanner::gone_ms() const {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start_).count();
-}
-
-bool WidthPlanner::simulated_bound_wanted() const {
-  return request_.planner == PlannerKind::kAuto || request_.planner == PlannerKind::kExact;
 }
 
 void WidthPlanner::leave_some_free(std::vector<StepSize>& sizes) const {
@@ -356,7 +266,7 @@ void WidthPlanner::look_at_halves(double best_ms) {
     for (const int fewer : halves()) {
       StepSize one = size;
       one.devices = fewer;
-      if (fewer >= std::max(1, request_.stages) && work_bound_ms(one) < best_ms &&
+      if (fewer >= std::max(1, request_.stages) && work_bound_.ms(one) < best_ms &&
           std::find(considered_.begin(), considered_.end(), one) == considered_.end()) {
         tries.push_back(one);
       }
@@ -399,7 +309,7 @@ bool WidthPlanner::look_at(const std::vector<DeviceChoice>& choices, const std::
         const int devices = one.devices > 0 ? one.devices : cluster_.num_devices();
         if (devices < request_.stages || devices > most_busy(one)) continue;
         if (std::find(considered_.begin(), considered_.end(), one) != considered_.end()) continue;
-        (work_bound_ms(one) < best_ms ? tries : hopeless).push_back(std::move(one));
+        (work_bound_.ms(one) < best_ms ? tries : hopeless).push_back(std::move(one));
       }
     }
   }
@@ -435,11 +345,6 @@ void WidthPlanner::look_at_choices() {
     const DeviceChoice choice = choice_of(whole_, devices_of(whole_, best->size));
     if (!look_at(choices_beside(whole_, options_.width, choice), near)) return;
   }
-}
-
-double WidthPlanner::work_bound_ms(const StepSize& size) const {
-  const int devices = size.devices > 0 ? size.devices : cluster_.num_devices();
-  return size.batch() * sample_times_.least_ms(size.samples) / devices;
 }
 
 void WidthPlanner::look_at_fewer(std::vector<StepSize>& sizes) {
@@ -548,13 +453,6 @@ void WidthPlanner::make_lone(std::vector<StepSize>& sizes) const {
   sizes = std::move(lone);
 }
 
-PlanRequest WidthPlanner::request_for(const StepSize& size, PlanRequest request) const {
-  if (size.group_size > 0) {
-    request.stages = (size.devices > 0 ? size.devices : cluster_.num_devices()) / size.group_size;
-  }
-  return request;
-}
-
 void WidthPlanner::collect_alternatives(PlanResult& result) const {
   const bool by_value = result.objective == Objective::kValue;
   const auto step = [&](const Alternative& a) { return by_value ? a.step_ms : a.simulated_step_ms; };
@@ -605,7 +503,7 @@ StepPlan WidthPlanner::at_full_effort(const StepSize& size, std::unique_ptr<Prob
   StepPlan plan;
   plan.size = size;
   plan.problem = std::move(problem);
-  plan.result = planned(*plan.problem, request_for(size, in_time(request_)));
+  plan.result = planned(*plan.problem, request_for(*plan.problem, in_time(request_)));
   tell(*plan.problem, plan.result);
   return plan;
 }
@@ -642,12 +540,11 @@ std::vector<WidthPlanner::Split> WidthPlanner::bounded(const std::vector<StepSiz
     if (size.devices > 0 && request_.stages > size.devices) return;
     std::unique_ptr<Problem> problem = possible_problem(size);
     if (!problem) return;
-    const double bound_ms = simple_bound(*problem, size).ms;
+    const double bound_ms = simple_bound(*problem, request_for(*problem, request_)).ms;
     all[i] = {bound_ms, size, std::move(problem), std::nullopt};
   };
   bounding.take = [&](std::size_t i) {
     if (!all[i].problem) return;
-    simple_bounds_.emplace_back(sizes[i], all[i].bound_ms);
     splits.push_back(std::move(all[i]));
   };
   run_in_order(sizes.size(), bounding);
@@ -665,7 +562,7 @@ void WidthPlanner::ask(std::vector<Split>& splits, const PlanRequest& share, dou
   looking.wanted = [&](std::size_t i) { return *best_ms == kInfinity || hope_ms(splits[i]) < *best_ms; };
   looking.over = [&] { return *best_ms < kInfinity && out_of_time(); };
   looking.work = [&](std::size_t i, const Dropped& dropped) {
-    PlanRequest own = request_for(splits[i].size, in_time(share));
+    PlanRequest own = request_for(*splits[i].problem, in_time(share));
     own.cancelled = [&] { return dropped() || request_.stopped(); };
     found[i] = planned(*splits[i].problem, own);
   };
@@ -710,59 +607,6 @@ void WidthPlanner::look(const std::vector<StepSize>& sizes, std::size_t among) {
   for (Split& split : splits) {
     if (split.result) looks_.push_back({split.size, std::move(split.problem), std::move(*split.result)});
   }
-}
-
-WidthPlanner::SimpleBound WidthPlanner::simple_bound(const Problem& problem, const StepSize& size) const {
-  const PlanRequest request = request_for(size, request_);
-  const int most = most_stages(problem, request);
-  SimpleBound least;
-  for (const pipeline::Schedule schedule : request.schedules) {
-    const std::vector<double> bounds = pipeline::simple_lower_bounds_ms(problem, schedule, most);
-    for (int stages = std::max(1, request.stages); stages <= most; ++stages) {
-      const double ms = bounds[static_cast<std::size_t>(stages - 1)];
-      least.ms = std::min(least.ms, ms);
-      if (stages > 1) least.several_ms = std::min(least.several_ms, ms);
-    }
-  }
-  return least;
-}
-
-pipeline::LowerBound WidthPlanner::bound_of(const Problem& problem, const StepSize& size, double most_ms, int* closer,
-                                            int first) const {
-  const PlanRequest request = request_for(size, request_);
-  const auto with_units = [&](std::int64_t units) {
-    WorkLimits limits = in_time(request).time_limits();
-    limits.units = std::min(units, request.effort.units);
-    Work work(limits);
-    return pipeline::lower_bound_all_cuts(problem, request.schedules, std::max(first, request.stages),
-                                          most_stages(problem, request), most_ms, work);
-  };
-  pipeline::LowerBound bound = with_units(kBoundUnits);
-  if (bound.exact() || bound.ms >= most_ms || request.effort.units <= kBoundUnits || *closer <= 0) return bound;
-  --*closer;
-  return with_units(kCloserUnits);
-}
-
-WidthPlanner::OneStage WidthPlanner::one_stage(const Problem& problem, const StepSize& size) const {
-  OneStage least;
-  const PlanRequest request = request_for(size, request_);
-  if (request.stages > 1) return least;
-  for (const pipeline::Schedule schedule : request.schedules) {
-    pipeline::Plan plan;
-    plan.schedule = schedule;
-    for (int v = 0; v < problem.num_variants(); ++v) {
-      plan.variants = {static_cast<std::uint8_t>(v)};
-      if (!feasible(problem, plan)) continue;
-      least.value_ms = std::min(least.value_ms, value_ms(problem, plan));
-      least.simulated_ms = std::min(least.simulated_ms, simulate_step_ms(problem, plan));
-    }
-  }
-  return least;
-}
-
-void WidthPlanner::bound_own(StepPlan& plan, int* closer) const {
-  if (simulated_bound_wanted()) plan.simulated_bound_ms = plan.result.simulated_step_ms;
-  tighten(plan, closer);
 }
 
 void WidthPlanner::refuse_all(const std::vector<StepSize>& sizes) const {

@@ -1,6 +1,5 @@
 // Plans of one step whose replicas are all of one width: every split of the batch and every number of devices gets a
-// look with a share of the effort, the best the rest; and what no plan of any of them can be below. Asked by
-// step_choice.h.
+// look with a share of the effort, the best the rest. Asked by step_choice.h.
 #pragma once
 
 #include <chrono>
@@ -13,10 +12,9 @@
 
 #include "common/base/numbers.h"
 #include "common/base/work.h"
-#include "common/pipeline/exact.h"
-#include "common/pipeline/least_work.h"
 #include "plan/planners/device_choices.h"
 #include "plan/planners/question.h"
+#include "plan/planners/step_bounds.h"
 #include "plan/planners/step_plan.h"
 
 namespace automap::planners {
@@ -46,16 +44,11 @@ class WidthPlanner {
   // The looks' best plan.
   std::optional<WidthAlternative> best_look() const;
 
-  // The best of the splits with the rest of the effort, and the bounds of all.
-  StepPlan finish(int* closer);
+  // The best of the splits with the rest of the effort, and the bound of its own.
+  StepPlan finish();
 
   // A plan of one split, with all of the effort.
   StepPlan of_split(const StepSize& size) const;
-
-  // What no plan of the splits considered can be below either goes into the bounds of a plan, which need not be one of
-  // them: by what sums give, of `auto` and `exact` by more. `closer`: how many bounds may still get more work; counts
-  // down.
-  void tighten(StepPlan& plan, int* closer) const;
 
   // Since the planning of all widths began.
   double gone_ms() const;
@@ -67,23 +60,6 @@ class WidthPlanner {
   void look_further(const std::vector<StepSize>& further);
   int micro_batches_of_best() const;  // 0: there is no plan yet
   bool best_has_the_most_micro_batches() const;
-  // The quick planners answer at once, with the bound that a moment gives.
-  bool simulated_bound_wanted() const;
-  // What no plan of the splits so far is below, and how many bounds may still get more work.
-  struct Bounded {
-    double value_ms;
-    std::string method;  // of value_ms
-    double simulated_ms;
-    int closer;
-    bool operator==(const Bounded& other) const {
-      return value_ms == other.value_ms && simulated_ms == other.simulated_ms && closer == other.closer;
-    }
-  };
-  // With those of one more split. `own`: of the plan, whose V has a bound already.
-  Bounded with_bound_of(const StepSize& size, bool own, Bounded so_far) const;
-  // `own`: the plan has a bound of its own split, which stays.
-  void tighten_simply(StepPlan& plan, bool own) const;
-
   // Fewer devices than there are: the first types of devices without the others; where no stage can take all, the most
   // that one can, and a few more; and where no split shares half of the devices evenly, what stages of one device each
   // can take, halves of the servers and of the first one.
@@ -110,9 +86,6 @@ class WidthPlanner {
   // The splits of the batch that were considered, whatever their devices.
   std::vector<StepSize> splits() const;
 
-  // No plan of the split is below, neither its V nor its simulated step: its samples' compute over all of its devices.
-  double work_bound_ms(const StepSize& size) const;
-
   // When no split has a plan: of those that do not want for memory ever fewer devices until one has, which joins the
   // splits.
   void look_at_fewer(std::vector<StepSize>& sizes);
@@ -128,9 +101,6 @@ class WidthPlanner {
 
   // Every split on as many devices as there may be stages.
   void make_lone(std::vector<StepSize>& sizes) const;
-
-  // With equal groups the number of stages follows.
-  PlanRequest request_for(const StepSize& size, PlanRequest request) const;
 
   // What the planners came to on the other splits, where that is better or all they came to.
   void collect_alternatives(PlanResult& result) const;
@@ -178,25 +148,6 @@ class WidthPlanner {
   // Every split with a share of the effort, as far as its simplest bound and a glance leave hope.
   void look(const std::vector<StepSize>& sizes, std::size_t among);
 
-  // What simple sums say that no plan of the split is below, and none of several stages; infinite: there is none.
-  struct SimpleBound {
-    double ms = kInfinity, several_ms = kInfinity;
-  };
-  SimpleBound simple_bound(const pipeline::Problem& problem, const StepSize& size) const;
-
-  // What no plan of the split with at least `first` stages can be below, at most `most_ms`.
-  pipeline::LowerBound bound_of(const pipeline::Problem& problem, const StepSize& size, double most_ms, int* closer,
-                                int first = 1) const;
-
-  // The least of the plans of one stage; infinite where none fits or several stages are asked for.
-  struct OneStage {
-    double value_ms = kInfinity, simulated_ms = kInfinity;
-  };
-  OneStage one_stage(const pipeline::Problem& problem, const StepSize& size) const;
-
-  // The bounds of a plan of one of these splits, over all of them.
-  void bound_own(StepPlan& plan, int* closer) const;
-
   [[noreturn]] void refuse_all(const std::vector<StepSize>& sizes) const;
 
   const pipeline::CheckedProfile profile_;
@@ -206,12 +157,11 @@ class WidthPlanner {
   const PlanRequest& request_;
   bool equal_replicas_, lone_replicas_;
   const double hopeless_ms_;
-  const pipeline::SampleTimes sample_times_;
+  const WorkBound work_bound_;
   const Time start_;  // of the planning of all widths
   Work clock_;
   bool cut_by_time_ = false, all_devices_ = false;
   std::vector<StepSize> considered_;
-  std::vector<std::pair<StepSize, double>> simple_bounds_;  // of those looked at
   std::vector<Look> looks_;
 };
 

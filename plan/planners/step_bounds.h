@@ -1,0 +1,43 @@
+// What no plan of a step can be below, over every split of its batch that was considered: by sums, by the plans of one
+// stage, and by the relaxations of common/pipeline/exact.h.
+#pragma once
+
+#include "common/base/numbers.h"
+#include "common/pipeline/least_work.h"
+#include "common/pipeline/problem.h"
+#include "plan/planners/bounds.h"
+#include "plan/planners/question.h"
+
+namespace automap::planners {
+
+// The request for one split's problem: with equal groups the number of stages follows.
+PlanRequest request_for(const pipeline::Problem& problem, PlanRequest request);
+
+// The most stages that a plan of the problem may have.
+int most_stages(const pipeline::Problem& problem, const PlanRequest& request);
+
+// What simple sums say that no plan of the problem is below, and none of several stages; infinite: there is none.
+struct SimpleBound {
+  double ms = kInfinity, several_ms = kInfinity;
+};
+SimpleBound simple_bound(const pipeline::Problem& problem, const PlanRequest& request);
+
+// No plan of a split is below, neither its V nor its simulated step: its samples' compute over all of its devices. Of
+// the splits of one width.
+class WorkBound {
+ public:
+  WorkBound(const Question& question, int width);
+  double ms(const StepSize& size) const;
+
+ private:
+  const pipeline::SampleTimes times_;
+  const int devices_;  // replicas of the cluster
+};
+
+// Lowers both bounds, if they are open, to what no plan of the splits considered is below: by sums alone where the
+// planner answers at once or no time is left, which bound the simulated step by the work alone. They begin at what plans
+// are known to reach; where the simulated bound is 0, it stays unknown. They are about plans of any framework, within
+// the request's time.
+void close_bounds(const Question& question, Bounds* bounds);
+
+}  // namespace automap::planners
