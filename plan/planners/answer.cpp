@@ -222,11 +222,12 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
   tell();
   bool any_widths = false;
   std::optional<Sweep> grids;
+  std::vector<Candidate> starts;
   const StepSize searched = out.one_width.size;
   for (const KindRow& row : kinds) {
     if (!row.asked(question)) continue;
     if (out_of_time()) break;
-    std::optional<Candidate> one = find(row, {rest, out.one_width, out.bounds, out.kinds, grids});
+    std::optional<Candidate> one = find(row, {rest, out.one_width, out.bounds, out.kinds, grids, starts});
     if (!one) continue;
     one->of_schedule = row.schedule;
     const bool becomes = one->ordered() && shorter(*one, out.plan(), out.notes) && worth_its_memory(*one, out.plan());

@@ -10,6 +10,7 @@ PlanEffort plan_effort(Effort effort) {
   normal.explore_evaluations = 20000;
   normal.even_moves = 300;
   normal.order_tries = 40;
+  normal.order_starts = 8;
   normal.layer_units = 1'000'000'000;
   PlanEffort other = normal;
   switch (effort) {
@@ -21,6 +22,7 @@ PlanEffort plan_effort(Effort effort) {
       other.explore_evaluations /= 8;
       other.even_moves /= 4;
       other.order_tries /= 4;
+      other.order_starts /= 2;
       other.layer_units /= 8;
       break;
     case Effort::kThorough:
@@ -30,6 +32,7 @@ PlanEffort plan_effort(Effort effort) {
       other.explore_evaluations *= 10;
       other.even_moves *= 4;
       other.order_tries *= 5;
+      other.order_starts *= 4;
       other.layer_units *= 10;
       break;
   }

@@ -17,6 +17,8 @@ struct PlanEffort {
   int even_moves = 0;
   // Rules of the list scheduler that are tried for each order that is searched (common/pipeline/list_scheduler.h).
   int order_tries = 0;
+  // Plans beside the best of each schedule that orders are searched for (order_search.h).
+  int order_starts = 0;
   // Of the exact solver on whole layers, which comes after the plan is chosen (layers.h).
   std::int64_t layer_units = 0;
 };

@@ -9,6 +9,7 @@
 #include "common/base/numbers.h"
 #include "common/pipeline/placed_plan.h"
 #include "common/pipeline/placed_work.h"
+#include "plan/planners/step_bounds.h"
 
 namespace automap::planners {
 namespace {
@@ -17,68 +18,69 @@ using pipeline::DeviceGroup;
 using pipeline::Plan;
 using pipeline::Problem;
 
-class EvenSearch {
- public:
-  EvenSearch(const Problem& problem, Plan shape, int most_moves)
-      : problem_(problem), best_(std::move(shape)), most_moves_(most_moves) {}
+double judged(const Problem& problem, const Plan& plan, const pipeline::WorkOrder& order) {
+  const pipeline::PlacedPlan placed = place(problem, plan);
+  return feasible_step_ms(placed, work_times(placed), order);
+}
 
-  // Parts of about equal compute, then cuts moved as long as the step gets shorter. Infinite: it cannot run.
-  double run(int stages, double hopeless_ms) {
-    if (bound_ms(stages) >= hopeless_ms || !balance_parts(problem_, stages, &best_)) return kInfinity;
-    order_ = *order_without_times(best_, problem_.micro_batches());  // the same wherever the cuts are
-    best_ms_ = judged(best_);
-    int moves = 0;
-    for (int reach = std::max(1, problem_.num_instructions() / best_.num_parts() / 4); reach >= 1; reach /= 2) {
-      for (std::size_t cut = 0; cut < best_.cuts.size(); ++cut) {
-        for (const int by : {-reach, reach}) {
-          while (++moves <= most_moves_ && try_move(cut, by)) {
-          }
+// All groups compute all of the model, in parts.
+double bound_ms(const Problem& problem, const Plan& plan, int stages) {
+  double least = kInfinity;
+  const int size = problem.num_devices() / stages;
+  for (int g = 0; g < stages; ++g) {
+    const DeviceGroup& group = problem.group(g * size, (g + 1) * size);
+    if (!group.valid) return kInfinity;
+    least = std::min(least, problem.compute_ms(0, problem.num_instructions(), group, plan.variant(g + 1)));
+  }
+  return problem.micro_batches() * least / stages;
+}
+
+// Cuts moved gain no more than this where they do not even out a plan that is no good.
+constexpr double kMovesGain = 0.2;
+
+// Parts of about equal compute, then cuts moved. Infinite: it cannot run, or is no shorter than hopeless_ms.
+double search_cuts(const Problem& problem, int stages, double hopeless_ms, int most_moves, Plan* plan) {
+  if (bound_ms(problem, *plan, stages) >= hopeless_ms || !balance_parts(problem, stages, plan)) return kInfinity;
+  // The same wherever the cuts are.
+  const pipeline::WorkOrder order = *order_without_times(*plan, problem.micro_batches());
+  double ms = judged(problem, *plan, order);
+  if (ms < kInfinity && ms * (1 - kMovesGain) >= hopeless_ms) return kInfinity;
+  move_cuts(problem, order, {}, most_moves, plan, &ms);
+  return ms < hopeless_ms ? ms : kInfinity;
+}
+
+}  // namespace
+
+void move_cuts(const Problem& problem, const pipeline::WorkOrder& order, const std::vector<int>& ends, int most_moves,
+               Plan* plan, double* ms) {
+  const int places = ends.empty() ? problem.num_instructions() - 1 : static_cast<int>(ends.size());
+  const auto place_of = [&](int cut) {  // from 1
+    if (ends.empty()) return cut;
+    return static_cast<int>(std::lower_bound(ends.begin(), ends.end(), cut) - ends.begin()) + 1;
+  };
+  const auto try_move = [&](std::size_t cut, int by) {
+    const int to = place_of(plan->cuts[cut]) + by;
+    const int before = cut == 0 ? 0 : place_of(plan->cuts[cut - 1]);
+    const int behind = cut + 1 == plan->cuts.size() ? places + 1 : place_of(plan->cuts[cut + 1]);
+    if (to <= before || to >= behind) return false;
+    Plan moved = *plan;
+    moved.cuts[cut] = ends.empty() ? to : ends[at(to - 1)];
+    const double moved_ms = judged(problem, moved, order);
+    if (!(moved_ms < *ms)) return false;
+    *ms = moved_ms;
+    *plan = std::move(moved);
+    return true;
+  };
+  int moves = 0;
+  for (int reach = std::max(1, places / plan->num_parts() / 4); reach >= 1; reach /= 2) {
+    for (std::size_t cut = 0; cut < plan->cuts.size(); ++cut) {
+      for (const int by : {-reach, reach}) {
+        while (++moves <= most_moves && try_move(cut, by)) {
         }
       }
     }
-    return best_ms_;
   }
-  const Plan& plan() const { return best_; }
-
- private:
-  // All groups compute all of the model, in parts.
-  double bound_ms(int stages) const {
-    double least = kInfinity;
-    const int size = problem_.num_devices() / stages;
-    for (int g = 0; g < stages; ++g) {
-      const DeviceGroup& group = problem_.group(g * size, (g + 1) * size);
-      if (!group.valid) return kInfinity;
-      least = std::min(least, problem_.compute_ms(0, problem_.num_instructions(), group, best_.variant(g + 1)));
-    }
-    return problem_.micro_batches() * least / stages;
-  }
-
-  double judged(const Plan& plan) const {
-    const pipeline::PlacedPlan placed = place(problem_, plan);
-    return feasible_step_ms(placed, work_times(placed), order_);
-  }
-
-  bool try_move(std::size_t cut, int by) {
-    Plan moved = best_;
-    moved.cuts[cut] += by;
-    const int before = cut == 0 ? 0 : moved.cuts[cut - 1];
-    const int behind = cut + 1 == moved.cuts.size() ? problem_.num_instructions() : moved.cuts[cut + 1];
-    if (moved.cuts[cut] <= before || moved.cuts[cut] >= behind) return false;
-    const double ms = judged(moved);
-    if (!(ms < best_ms_)) return false;
-    best_ms_ = ms;
-    best_ = std::move(moved);
-    return true;
-  }
-
-  const Problem& problem_;
-  Plan best_;
-  pipeline::WorkOrder order_;
-  const int most_moves_;
-  double best_ms_ = kInfinity;
-};
-
-}  // namespace
+}
 
 bool balance_parts(const Problem& problem, int stages, Plan* plan) {
   const int n = problem.num_instructions(), parts = stages * plan->chunks, size = problem.num_devices() / stages;
@@ -125,7 +127,7 @@ namespace {
 std::shared_ptr<EvenChoice> best_even_of(const Question& question, const StepSize& size, const EvenShape& shape,
                                          double hopeless_ms) {
   const PlanRequest& request = question.request;
-  std::unique_ptr<Problem> problem = possible_problem(question, size, question.options);
+  const std::shared_ptr<const Problem> problem = possible_problem(question, size, question.options);
   if (!problem) return nullptr;
   std::shared_ptr<EvenChoice> found;
   const int most = std::min(request.max_stages, problem->num_devices());
@@ -146,33 +148,51 @@ std::shared_ptr<EvenChoice> best_even_of(const Question& question, const StepSiz
         plan.placement = parts.placement;
         plan.split_backward = parts.split_backward;
         plan.variants.assign(at(groups), static_cast<std::uint8_t>(variant));
-        EvenSearch search(*problem, plan, request.effort.even_moves);
-        const double ms = search.run(groups, hopeless_ms);
+        const double ms = search_cuts(*problem, groups, hopeless_ms, request.effort.even_moves, &plan);
         if (!(ms < hopeless_ms)) continue;
         hopeless_ms = ms;
-        found = std::make_shared<EvenChoice>();
-        found->plan = search.plan();
-        found->simulated_step_ms = ms;
+        found = std::make_shared<EvenChoice>(EvenChoice{size, problem, std::move(plan), ms});
       }
     }
   }
-  if (found) found->problem = std::move(problem);
   return found;
 }
 
 }  // namespace
 
-std::optional<EvenChoice> best_even(const Question& question, int width, const EvenShape& shape) {
-  std::vector<StepSize> sizes = step_sizes(question.step, question.profile(), question.options.replicas);
-  for (StepSize& size : sizes) size.width = width;
-  using Best = std::shared_ptr<EvenChoice>;
-  const Best best = fold_in_order(sizes.size(), Best(), [&](std::size_t i, Best so_far) {
-    if (question.request.stopped()) return so_far;
-    Best found = best_even_of(question, sizes[i], shape, so_far ? so_far->simulated_step_ms : kInfinity);
-    return found ? found : so_far;
+std::vector<StepSize> even_sizes(const Question& question) {
+  std::vector<std::pair<double, StepSize>> by_work;
+  for (const int width : pipeline::known_widths(question.profile())) {
+    const WorkBound work(question, width);
+    for (StepSize size : step_sizes(question.step, question.profile(), question.options.replicas)) {
+      size.width = width;
+      by_work.emplace_back(work.ms(size), std::move(size));
+    }
+  }
+  // The most promising first, so that most of the others end at their bounds.
+  std::stable_sort(by_work.begin(), by_work.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<StepSize> sizes;
+  for (auto& [ms, size] : by_work) sizes.push_back(std::move(size));
+  return sizes;
+}
+
+std::vector<EvenChoice> best_even(const Question& question, const std::vector<StepSize>& sizes,
+                                  const EvenShape& shape) {
+  std::vector<std::shared_ptr<EvenChoice>> found(sizes.size());
+  const double best_ms = fold_in_order(sizes.size(), kInfinity, [&](std::size_t i, double best_so_far) {
+    found[i] = nullptr;
+    if (question.request.stopped()) return best_so_far;
+    found[i] = best_even_of(question, sizes[i], shape, best_so_far * (1 + kNearEven));
+    return found[i] ? std::min(best_so_far, found[i]->simulated_step_ms) : best_so_far;
   });
-  if (!best) return std::nullopt;
-  return std::move(*best);
+  std::vector<EvenChoice> near;
+  for (const std::shared_ptr<EvenChoice>& one : found) {
+    if (one && one->simulated_step_ms < best_ms * (1 + kNearEven)) near.push_back(std::move(*one));
+  }
+  std::stable_sort(near.begin(), near.end(), [](const EvenChoice& a, const EvenChoice& b) {
+    return a.simulated_step_ms < b.simulated_step_ms;
+  });
+  return near;
 }
 
 }  // namespace automap::planners

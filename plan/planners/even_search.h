@@ -1,14 +1,13 @@
-// The best plan of even groups under a schedule that is lists of work (common/pipeline/work_order.h), of one width of
-// replicas: parts of about equal compute, then moved as the simulation tells. No bound speaks of it but those of any
-// order.
+// The best plans of even groups under a schedule that is lists of work (common/pipeline/work_order.h): parts of about
+// equal compute, then cuts moved as the simulation tells. No bound speaks of them but those of any order.
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "common/pipeline/plan.h"
 #include "common/pipeline/problem.h"
+#include "common/pipeline/work_order.h"
 #include "plan/planners/question.h"
 
 namespace automap::planners {
@@ -21,16 +20,27 @@ struct EvenShape {
 };
 
 struct EvenChoice {
-  std::unique_ptr<pipeline::Problem> problem;
+  StepSize size;
+  std::shared_ptr<const pipeline::Problem> problem;
   pipeline::Plan plan;
   double simulated_step_ms = 0;
 };
 
-// Over the splits of the batch, the numbers of groups up to max_stages and the variants of stages. Empty: none can run.
-std::optional<EvenChoice> best_even(const Question& question, int width, const EvenShape& shape);
+// The splits of the question's batch for replicas of every width that its profile knows.
+std::vector<StepSize> even_sizes(const Question& question);
+
+// The best of each of the splits, over the numbers of groups up to max_stages and the variants of stages: the shortest
+// first, and those that are longer by kNearEven at most. Empty: none can run.
+constexpr double kNearEven = 0.15;
+std::vector<EvenChoice> best_even(const Question& question, const std::vector<StepSize>& sizes, const EvenShape& shape);
 
 // Cuts of parts of about equal compute for a plan of so many stages on equally many devices, whose placement, chunks
 // and variants stand in `plan`; false: there are fewer instructions than parts, or devices that no stage can have.
 bool balance_parts(const pipeline::Problem& problem, int stages, pipeline::Plan* plan);
+
+// Moves cuts of a plan that does its work in this order, up to `most_moves` times, as long as its step, of *ms, gets
+// shorter: to any position, or among `ends`, ascending, where its cuts stand.
+void move_cuts(const pipeline::Problem& problem, const pipeline::WorkOrder& order, const std::vector<int>& ends,
+               int most_moves, pipeline::Plan* plan, double* ms);
 
 }  // namespace automap::planners

@@ -385,6 +385,21 @@ std::string inexpressible(const Framework& framework, const Candidate& one, cons
   return inexpressible(framework, one.placed, profile);
 }
 
+std::vector<int> part_ends(const Question& question) {
+  const pipeline::Profile& profile = question.profile();
+  const auto holds = [&](int p0, int p1) {
+    const auto begin = profile.w_bytes.begin();
+    return std::any_of(begin + p0, begin + p1, [](double bytes) { return bytes > 0; });
+  };
+  const std::vector<int> all = framework_cuts(*question.framework, profile);
+  std::vector<int> ends;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const int next = i + 1 < all.size() ? all[i + 1] : profile.size();
+    if (holds(0, all[i]) && holds(all[i], next)) ends.push_back(all[i]);
+  }
+  return ends;
+}
+
 pipeline::ProblemOptions framework_options(const Framework& framework, int stages, pipeline::ProblemOptions options) {
   options.whole_gradients = framework.whole_gradients && stages != 1;
   return options;

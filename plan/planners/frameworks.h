@@ -79,6 +79,10 @@ inline bool expresses(const Framework& framework, const Candidate& one, const pi
 // Where several stages may end, ascending, where their layers need not be equally many; empty: nowhere, or anywhere.
 std::vector<int> framework_cuts(const Framework& framework, const pipeline::Profile& profile);
 
+// Where parts of a stage's may end: in front of layers that hold variables, since those are the modules that the
+// framework's words name. Empty: anywhere.
+std::vector<int> part_ends(const Question& question);
+
 // Of a plan of so many stages, beside what the question's options say; 0: of any number, several or one.
 pipeline::ProblemOptions framework_options(const Framework& framework, int stages, pipeline::ProblemOptions options);
 

@@ -1,6 +1,7 @@
 #include "plan/planners/kinds.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -8,13 +9,13 @@
 #include "common/base/numbers.h"
 #include "common/machine/chosen_devices.h"
 #include "common/pipeline/coarse_profile.h"
-#include "common/pipeline/list_scheduler.h"
 #include "common/pipeline/placed_work.h"
 #include "common/pipeline/schedule.h"
 #include "common/pipeline/warmup.h"
 #include "plan/planners/even_search.h"
 #include "plan/planners/layers.h"
 #include "plan/planners/mixed_search.h"
+#include "plan/planners/order_search.h"
 #include "plan/planners/score.h"
 #include "plan/planners/step_choice.h"
 #include "plan/planners/sweep.h"
@@ -220,62 +221,61 @@ bool wants_mixed_widths(const Question& question) {
          !question.step.lone_replicas;
 }
 
-// Of parts that end at one of `ends`, ascending: the search sees one position for each, and its plan is counted on the
+// Of parts that end at one of `ends`, ascending: the search sees one position for each, and its plans are counted on the
 // instructions. Empty ends: anywhere.
-std::optional<Candidate> best_cut_at(const KindTurn& turn, const EvenShape& shape, const char* name,
-                                     std::vector<int> ends) {
-  Question question = turn.question;
-  const pipeline::Profile& profile = turn.question.profile();
-  if (!ends.empty()) {
-    ends.push_back(profile.size());
-    question.set_profile(pipeline::coarse_profile(profile, ends));
+std::vector<EvenChoice> best_cut_at(const Question& asked, const std::vector<StepSize>& sizes, const EvenShape& shape,
+                                    std::vector<int> ends) {
+  if (ends.empty()) return best_even(asked, sizes, shape);
+  Question question = asked;
+  ends.push_back(asked.profile().size());
+  question.set_profile(pipeline::coarse_profile(asked.profile(), ends));
+  std::vector<EvenChoice> fitting;
+  for (EvenChoice& one : best_even(question, sizes, shape)) {
+    for (int& cut : one.plan.cuts) cut = ends[at(cut - 1)];
+    one.problem = problem_of(asked, one.size, asked.options);
+    one.simulated_step_ms = simulate_step_ms(place(*one.problem, one.plan));
+    if (feasible(*one.problem, one.plan)) fitting.push_back(std::move(one));
   }
-  std::optional<EvenChoice> best = best_even(question, turn.best.size.width, shape);
-  if (!best) return std::nullopt;
-  std::shared_ptr<const Problem> problem = std::move(best->problem);
-  if (!ends.empty()) {
-    for (int& cut : best->plan.cuts) cut = ends[at(cut - 1)];
-    const pipeline::ProblemOptions options = problem->options();
-    const StepSize size{problem->micro_batch_samples(), options.micro_batches, 0, options.group_size, options.width};
-    problem = problem_of(turn.question, size, options);
-    if (!feasible(*problem, best->plan)) return std::nullopt;
-  }
-  return candidate_of(name, std::move(problem), best->plan);
+  return fitting;
 }
 
-// Where the framework cuts parts of a stage's: in front of layers that hold variables, since those are the modules that
-// its words name. Empty: anywhere.
-std::vector<int> part_ends(const Question& question) {
-  const pipeline::Profile& profile = question.profile();
-  const auto holds = [&](int p0, int p1) {
-    const auto begin = profile.w_bytes.begin();
-    return std::any_of(begin + p0, begin + p1, [](double bytes) { return bytes > 0; });
-  };
-  const std::vector<int> all = framework_cuts(*question.framework, profile);
-  std::vector<int> ends;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const int next = i + 1 < all.size() ? all[i + 1] : profile.size();
-    if (holds(0, all[i]) && holds(all[i], next)) ends.push_back(all[i]);
-  }
-  return ends;
-}
+// Splits whose parts are cut anywhere, of those that whole layers put first.
+constexpr std::size_t kCutAnywhere = 4;
 
-// Where the framework cuts anywhere, whole layers are looked at, too: few places of which all are tried.
+// Where the framework cuts anywhere, whole layers are looked at first: few places of which all are tried. The best;
+// those nearly as good are where searched orders start.
 Candidate of_schedule(const KindTurn& turn, const EvenShape& shape, const char* name, const char* why_none) {
-  const Question& question = turn.question;
+  Question question = turn.question;
+  drop_widths(shape.least_groups, question);
   const pipeline::Profile& profile = question.profile();
   const bool anywhere = question.framework->cuts == FrameworkCuts::kInstructions;
   const std::vector<int> layers = anywhere ? layer_cuts(profile) : part_ends(question);
   if (layers.empty() && question.framework->cuts == FrameworkCuts::kStackLayers && !layer_cuts(profile).empty()) {
     return no_candidate(name, "the model is not one stack of layers");
   }
-  std::optional<Candidate> best;
-  if (!layers.empty()) best = best_cut_at(turn, shape, name, layers);
-  if (anywhere || layers.empty()) {
-    std::optional<Candidate> other = best_cut_at(turn, shape, name, {});
-    if (other && (!best || other->simulated_step_ms < best->simulated_step_ms)) best = std::move(other);
+  std::vector<StepSize> sizes = even_sizes(question);
+  std::vector<EvenChoice> choices;
+  if (!layers.empty()) {
+    choices = best_cut_at(question, sizes, shape, layers);
+    if (!choices.empty()) {
+      sizes.clear();
+      for (const EvenChoice& one : choices) {
+        if (sizes.size() < kCutAnywhere) sizes.push_back(one.size);
+      }
+    }
   }
-  return best ? *std::move(best) : no_candidate(name, why_none);
+  if (anywhere || layers.empty()) {
+    std::vector<EvenChoice> more = best_cut_at(question, sizes, shape, {});
+    std::move(more.begin(), more.end(), std::back_inserter(choices));
+  }
+  const auto best = std::min_element(choices.begin(), choices.end(), [](const EvenChoice& a, const EvenChoice& b) {
+    return a.simulated_step_ms < b.simulated_step_ms;
+  });
+  if (best == choices.end()) return no_candidate(name, why_none);
+  for (const EvenChoice& one : choices) {
+    if (&one != &*best) turn.starts.push_back(candidate_of(name, one.problem, one.plan));
+  }
+  return candidate_of(name, best->problem, best->plan);
 }
 
 std::optional<Candidate> interleaved(const KindTurn& turn, const char* name) {
@@ -325,180 +325,6 @@ std::optional<Candidate> eager(const KindTurn& turn, const char* name) {
     }
   }
   return candidate_of(name, best.problem, plan);
-}
-
-// Lists of work for a plan whose parts stand: the row of the schedule that it is of, if any, and what is searched.
-class OrderSearch {
- public:
-  OrderSearch(const KindTurn& turn, const char* name)
-      : turn_(turn), work_(limits_of(turn.question.request)), best_(no_candidate(name, "")), name_(name) {}
-
-  // Of a plan: linear, as a V and round robin, with the backward in one pass and in two.
-  void look(const Candidate& one) {
-    const std::shared_ptr<const Problem>& problem = one.problem;
-    const Plan& plan = one.plan;
-    const bool splits = turn_.question.beside.split_backward && can_split(*problem, plan);
-    for (const bool split : {false, true}) {
-      if (split && !splits) continue;
-      Plan linear = plan;
-      linear.split_backward = split;
-      if (plan.chunks != 2) take(problem, linear);
-      if (!alike(*problem, plan)) continue;
-      for (const pipeline::Placement placement : {pipeline::Placement::kV, pipeline::Placement::kRoundRobin}) {
-        Plan parts = plan;
-        parts.split_backward = split;
-        parts.chunks = 2;
-        parts.placement = placement;
-        const bool as_given = plan.chunks == 2 && placement == plan.placement;
-        if (as_given || balance(one, &parts)) take(problem, parts);
-      }
-    }
-  }
-  Candidate best() {
-    if (!best_.found() && best_.why.empty()) best_.why = "no order of several stages is shorter than the best plan's";
-    return std::move(best_);
-  }
-
- private:
-  static WorkLimits limits_of(const PlanRequest& request) {
-    WorkLimits limits = request.time_limits();
-    if (request.effort.units < WorkLimits::kNoEnd) limits.units = request.effort.units / 2;
-    return limits;
-  }
-
-  // Parts of about equal compute that end where the framework cuts.
-  bool balance(const Candidate& one, Plan* parts) const {
-    const Question& question = turn_.question;
-    const int stages = one.num_stages();
-    std::vector<int> ends = part_ends(question);
-    if (ends.empty()) return balance_parts(*one.problem, stages, parts);
-    ends.push_back(question.profile().size());
-    Question coarse = question;
-    coarse.set_profile(pipeline::coarse_profile(question.profile(), ends));
-    if (!balance_parts(*problem_of(coarse, one.size, one.problem->options()), stages, parts)) return false;
-    for (int& cut : parts->cuts) cut = ends[at(cut - 1)];
-    return true;
-  }
-
-  static bool can_split(const Problem& problem, const Plan& plan) {
-    for (int s = 1; s <= plan.num_stages(); ++s) {
-      if (!splits_backward(problem.variant(plan.variant(s)))) return false;
-    }
-    return problem.weight_share(0, problem.num_instructions()) > 0;
-  }
-
-  static bool alike(const Problem& problem, const Plan& plan) {
-    const int stages = plan.num_stages(), size = problem.num_devices() / stages;
-    for (int s = 1; s < stages; ++s) {
-      if (plan.device_cuts[at(s - 1)] != s * size || plan.variant(s) != plan.variant(s + 1)) return false;
-    }
-    return size * stages == problem.num_devices();
-  }
-
-  void take(const std::shared_ptr<const Problem>& problem, Plan plan) {
-    if (work_.over()) return;
-    const int micro_batches = problem->micro_batches();
-    plan.schedule = Schedule::kSearched;
-    plan.warmup.clear();
-    plan.order = std::make_shared<const pipeline::WorkOrder>();
-    const pipeline::PlacedPlan placed = place(*problem, plan);
-    const pipeline::WorkTimes times = work_times(placed);
-    const double others = turn_.question.beside.only ? kInfinity : shortest_so_far();
-    const double hopeless = std::min(best_.found() ? best_.simulated_step_ms : kInfinity, others);
-    if (!(any_order_bound_ms(times, micro_batches) < hopeless * (1 - kProvenGap))) return;
-    pipeline::SearchedOrder found = search_order(times, micro_batches, named_orders(placed, times, own_warmup(plan)),
-                                                 turn_.question.request.effort.order_tries, &work_);
-    if (!(found.step_ms < hopeless)) return;
-    keep_less(times, micro_batches, found);
-    plan.order = std::make_shared<const pipeline::WorkOrder>(std::move(found.order));
-    if (feasible(*problem, plan)) best_ = candidate_of(name_, problem, std::move(plan));
-  }
-
-  // In as little memory as a step hardly longer needs, by halves of what there is.
-  void keep_less(const pipeline::WorkTimes& times, int micro_batches, pipeline::SearchedOrder& found) {
-    if (!(*std::max_element(times.room_bytes.begin(), times.room_bytes.end()) < kInfinity)) return;
-    const double longest = found.step_ms * (1 + pipeline::kWarmupSlack);
-    const int tries = turn_.question.request.effort.order_tries / 4;
-    // Room for what the order found keeps, and less.
-    pipeline::WorkTimes narrow = times;
-    for (std::size_t g = 0; g < narrow.room_bytes.size(); ++g) {
-      narrow.room_bytes[g] = kept_at_most(found.order[g], times.stash_bytes, times.split_backward()).bytes;
-    }
-    const auto fits_in = [&](double share) {
-      pipeline::WorkTimes less = narrow;
-      for (double& room : less.room_bytes) room *= share;
-      pipeline::SearchedOrder leaner = search_order(less, micro_batches, {}, tries, &work_);
-      if (!(leaner.step_ms <= longest)) return false;
-      found = std::move(leaner);
-      return true;
-    };
-    double share = 1;
-    while (!work_.over() && share > 1e-3 && fits_in(share / 2)) share /= 2;
-    if (!work_.over()) fits_in(0.75 * share);
-  }
-
-  // That of the best alternating plan, where these are its stages.
-  std::vector<int> own_warmup(const Plan& plan) const {
-    const Candidate& best = turn_.best;
-    return best.of_one_width() && best.plan.cuts == plan.cuts ? in_flight_of(best.placed) : std::vector<int>();
-  }
-
-  double shortest_so_far() const {
-    double ms = turn_.best.simulated_step_ms;
-    for (const Candidate& one : turn_.earlier) {
-      if (one.ordered()) ms = std::min(ms, one.simulated_step_ms);
-    }
-    return ms;
-  }
-
-  // Those of the other rows of schedules that fit into memory.
-  static std::vector<pipeline::WorkOrder> named_orders(const pipeline::PlacedPlan& placed,
-                                                       const pipeline::WorkTimes& times,
-                                                       const std::vector<int>& adaptive) {
-    const int stages = placed.num_stages(), micro_batches = placed.problem().micro_batches();
-    const Plan& plan = placed.plan;
-    std::vector<pipeline::WorkOrder> orders;
-    if (plan.chunks == 1 && !plan.split_backward) {
-      orders.push_back(pipeline::alternating_order(most_in_flight(placed), micro_batches));
-      if (adaptive.size() == at(stages)) orders.push_back(pipeline::alternating_order(adaptive, micro_batches));
-    }
-    for (const Schedule named : {Schedule::kInterleaved, Schedule::kZbH1, Schedule::kZbV}) {
-      Plan as_named = plan;
-      as_named.schedule = named;
-      if (plan.chunks == 1 && named == Schedule::kInterleaved) continue;  // it is 1F1B
-      if (!shape_expected(as_named).empty() || !micro_batches_fault(named, stages, micro_batches).empty()) continue;
-      pipeline::PlacedPlan other = placed;
-      other.plan = std::move(as_named);
-      orders.push_back(order_of(other, times));
-    }
-    const auto too_large = [&](const pipeline::WorkOrder& order) {
-      for (std::size_t g = 0; g < order.size(); ++g) {
-        if (kept_at_most(order[g], times.stash_bytes, times.split_backward()).bytes > times.room_bytes[g]) return true;
-      }
-      return false;
-    };
-    orders.erase(std::remove_if(orders.begin(), orders.end(), too_large), orders.end());
-    return orders;
-  }
-
-  const KindTurn& turn_;
-  Work work_;
-  Candidate best_;
-  const char* name_;
-};
-
-std::optional<Candidate> searched_order(const KindTurn& turn, const char* name) {
-  OrderSearch search(turn, name);
-  bool several = turn.best.num_stages() > 1;
-  if (several) search.look(turn.best);
-  for (const Candidate& one : turn.earlier) {
-    if (!one.ordered() || !one.of_one_width() || one.num_stages() < 2) continue;
-    several = true;
-    search.look(one);
-  }
-  if (several) return search.best();
-  if (turn.question.beside.only == Schedule::kSearched) return no_candidate(name, "the best plans have one stage");
-  return std::nullopt;
 }
 
 std::optional<Candidate> different_widths(const KindTurn& turn, const char* name) {

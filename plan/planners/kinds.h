@@ -21,6 +21,8 @@ struct KindTurn {
   const Bounds& bounds;                   // of `best`
   const std::vector<Candidate>& earlier;  // of the rows before
   std::optional<Sweep>& grids;            // even grids that may be the best, once a row has looked
+  // Ordered plans nearly as short as the best of their row, of other splits and widths: searched orders start there.
+  std::vector<Candidate>& starts;
 };
 
 // Rows that reports speak of.
