@@ -20,9 +20,7 @@ PlanEffort plan_effort(Effort effort) {
       other.local_search_evaluations /= 8;
       other.polish_evaluations /= 4;
       other.explore_evaluations /= 8;
-      other.even_moves /= 4;
-      other.order_tries /= 4;
-      other.order_starts /= 2;
+      other.order_tries /= 2;
       other.layer_units /= 8;
       break;
     case Effort::kThorough:
