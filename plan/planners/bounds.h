@@ -23,8 +23,8 @@ struct Bounds {
   // The premises: splits of the batch, each on its devices by replicas of one width. Empty: not asked.
   std::vector<StepSize> considered;
   bool all_devices = false;  // those are all choices of devices that there are
-  // close_bounds (step_bounds.h) has yet to look at the splits considered. Until then value_ms is about these alone, and
-  // the simulated bound is a plan's.
+  // close_bounds (step_bounds.h) has yet to look at the splits considered. Until then value_ms is about these alone,
+  // and the simulated bound is a plan's.
   bool open = false;
   std::vector<StepSize> of_value;
 

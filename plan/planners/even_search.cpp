@@ -189,9 +189,8 @@ std::vector<EvenChoice> best_even(const Question& question, const std::vector<St
   for (const std::shared_ptr<EvenChoice>& one : found) {
     if (one && one->simulated_step_ms < best_ms * (1 + kNearEven)) near.push_back(std::move(*one));
   }
-  std::stable_sort(near.begin(), near.end(), [](const EvenChoice& a, const EvenChoice& b) {
-    return a.simulated_step_ms < b.simulated_step_ms;
-  });
+  std::stable_sort(near.begin(), near.end(),
+                   [](const EvenChoice& a, const EvenChoice& b) { return a.simulated_step_ms < b.simulated_step_ms; });
   return near;
 }
 

@@ -221,8 +221,8 @@ bool wants_mixed_widths(const Question& question) {
          !question.step.lone_replicas;
 }
 
-// Of parts that end at one of `ends`, ascending: the search sees one position for each, and its plans are counted on the
-// instructions. Empty ends: anywhere.
+// Of parts that end at one of `ends`, ascending: the search sees one position for each, and its plans are counted on
+// the instructions. Empty ends: anywhere.
 std::vector<EvenChoice> best_cut_at(const Question& asked, const std::vector<StepSize>& sizes, const EvenShape& shape,
                                     std::vector<int> ends) {
   if (ends.empty()) return best_even(asked, sizes, shape);

@@ -269,6 +269,9 @@ class MixedSearch {
 
 namespace {
 
+// Of the plan's devices, which other choices have at least.
+constexpr double kNearlyAll = 0.75;
+
 // The plan found as one of a width for each stage, where as many stages may be; of one stage two of about half.
 std::optional<MixedPlan> start_of(const Candidate& found, const PlanRequest& request, int devices) {
   const pipeline::Plan& plan = found.plan;
@@ -277,6 +280,7 @@ std::optional<MixedPlan> start_of(const Candidate& found, const PlanRequest& req
   start.schedule = pipeline::Schedule::kAdaptive;
   start.cuts = plan.cuts;
   for (const int cut : plan.device_cuts) start.device_cuts.push_back(cut * width);
+  if (stages > 1 && start.device_cuts.back() >= devices) return std::nullopt;  // of a choice of fewer than the plan has
   start.widths.assign(at(stages), width);
   for (int s = 1; s <= stages; ++s) start.variants.push_back(static_cast<std::uint8_t>(plan.variant(s)));
   if (stages > 1) return start;
@@ -295,17 +299,28 @@ struct Place {
   double samples = 0;
   int micro_batches = 0;
   double bound_ms = 0;
-  bool near = false;  // the plan's devices, and its split or one next to it
+  bool near = false;  // plans may start from the one found: on about its devices, of its split or one next to it
+  bool own = false;   // on its very devices: there is something to say of them, however long their plans are
 };
 
-// Where plans are looked for: on the plan's own devices with splits near its own; where the choices of devices are few,
-// with any split on all of them, too. The most promising first.
+// Where plans are looked for: on the plan's own devices and on others considered that are nearly as many, with splits
+// near its own; where the choices of devices are few, with any split on all of them, too. The most promising first.
 std::vector<Place> places(const Question& question, const Candidate& found, const Bounds& bounds) {
   const machine::Cluster& cluster = question.cluster;
   std::vector<std::vector<int>> choices = {found.devices()};
+  for (const StepSize& size : bounds.considered) {
+    std::vector<int> devices = devices_of(cluster, size);
+    const bool nearly_all = static_cast<double>(devices.size()) >= kNearlyAll * static_cast<double>(choices[0].size());
+    if (nearly_all && std::find(choices.begin(), choices.end(), devices) == choices.end()) {
+      choices.push_back(std::move(devices));
+    }
+  }
+  const std::size_t considered = choices.size();
   for (const DeviceChoice& choice : all_choices(cluster, 1)) {
     std::vector<int> devices = machine::devices_of(cluster, choice);
-    if (devices.size() > 1 && devices != choices.front()) choices.push_back(std::move(devices));
+    if (devices.size() > 1 && std::find(choices.begin(), choices.end(), devices) == choices.end()) {
+      choices.push_back(std::move(devices));
+    }
   }
   std::map<double, int> splits = {{found.size.samples, found.size.micro_batches}};
   for (const StepSize& size : bounds.considered) splits[size.samples] = size.micro_batches;
@@ -315,14 +330,14 @@ std::vector<Place> places(const Question& question, const Candidate& found, cons
                                                           question.options.replicas, found.size.batch());
     for (const auto& [samples, micro_batches] : splits) {
       const double factor = samples / found.size.samples;
-      const bool near = c == 0 && (factor == 1 || factor == 2 || factor == 0.5);
+      const bool near = c < considered && (factor == 1 || factor == 2 || factor == 0.5);
       if (near || static_cast<int>(choices[c].size()) <= kMostDevicesListed) {
-        out.push_back({choices[c], samples, micro_batches, bound_ms, near});
+        out.push_back({choices[c], samples, micro_batches, bound_ms, near, near && c == 0});
       }
     }
   }
   std::stable_sort(out.begin(), out.end(), [](const Place& a, const Place& b) {
-    return std::make_pair(!a.near, a.bound_ms) < std::make_pair(!b.near, b.bound_ms);
+    return std::make_pair(!a.own, a.bound_ms) < std::make_pair(!b.own, b.bound_ms);
   });
   return out;
 }
@@ -365,7 +380,7 @@ std::optional<MixedChoice> best_mixed(const Question& question, const Candidate&
   Work time(request.time_limits());
   for (const Place& place : places(question, found, bounds)) {
     const double best_ms = best ? std::min(best->simulated_step_ms, found.simulated_step_ms) : found.simulated_step_ms;
-    if (!place.near && (place.bound_ms >= best_ms || time.over())) continue;
+    if (!place.own && (place.bound_ms >= best_ms || time.over())) continue;
     const machine::Cluster used = machine::on_devices(cluster, place.devices);
     pipeline::ProblemOptions own = options;
     own.micro_batch_samples = place.samples;
@@ -377,7 +392,7 @@ std::optional<MixedChoice> best_mixed(const Question& question, const Candidate&
       if (e.kind() != ErrorKind::kUsage) throw;  // more samples than there are times for
       continue;
     }
-    if (!place.near && simple_bound_ms(*problem, question, used) >= best_ms) continue;
+    if (!place.own && simple_bound_ms(*problem, question, used) >= best_ms) continue;
     MixedSearch search(*problem, time);
     search.start_from_every_division(request.stages, stages_asked(request));
     const std::optional<MixedPlan> start = place.near ? start_of(found, request, used.num_devices()) : std::nullopt;

@@ -21,7 +21,7 @@ using pipeline::Problem;
 using pipeline::Schedule;
 
 // Plans that are so much longer than the best may become shorter when their cuts are moved.
-constexpr double kMovesGain = 0.05;
+constexpr double kCutsGain = 0.05;
 // How often cuts and order are searched in turn.
 constexpr int kMostTurns = 3;
 
@@ -29,8 +29,11 @@ constexpr int kMostTurns = 3;
 class OrderSearch {
  public:
   OrderSearch(const KindTurn& turn, const char* name)
-      : turn_(turn), work_(limits_of(turn.question.request)), ends_(part_ends(turn.question)),
-        best_(no_candidate(name, "")), name_(name) {}
+      : turn_(turn),
+        work_(limits_of(turn.question.request)),
+        ends_(part_ends(turn.question)),
+        best_(no_candidate(name, "")),
+        name_(name) {}
 
   // Of a plan: linear, as a V and round robin, with the backward in one pass and in two.
   void look(const Candidate& one) {
@@ -104,16 +107,16 @@ class OrderSearch {
     pipeline::WorkTimes times = work_times(placed);
     const double others = turn_.question.beside.only ? kInfinity : shortest_so_far();
     const double shortest = std::min(best_.found() ? best_.simulated_step_ms : kInfinity, others);
-    const double hopeless = shortest * (1 + kMovesGain);
+    const double hopeless = shortest * (1 + kCutsGain);
     if (!(any_order_bound_ms(times, micro_batches) < hopeless * (1 - kProvenGap))) return;
     const PlanEffort& effort = turn_.question.request.effort;
-    pipeline::SearchedOrder found = search_order(times, micro_batches, named_orders(placed, times, own_warmup(plan)),
-                                                 effort.order_tries, &work_);
+    pipeline::SearchedOrder found =
+        search_order(times, micro_batches, named_orders(placed, times, own_warmup(plan)), effort.order_tries, &work_);
     if (!(found.step_ms < hopeless)) return;
     // Where the framework's cuts are not known to be among the ends, they stay.
     const bool may_move = ends_.empty() || std::all_of(plan.cuts.begin(), plan.cuts.end(), [&](int cut) {
-      return std::binary_search(ends_.begin(), ends_.end(), cut);
-    });
+                            return std::binary_search(ends_.begin(), ends_.end(), cut);
+                          });
     for (int turns = 0; may_move && turns < kMostTurns && !work_.over(); ++turns) {
       double moved_ms = found.step_ms;
       move_cuts(*problem, found.order, ends_, effort.even_moves, &plan, &moved_ms);
@@ -212,9 +215,8 @@ std::optional<Candidate> searched_order(const KindTurn& turn, const char* name) 
   for (const Candidate& one : turn.earlier) add(one);
   std::vector<const Candidate*> near;
   for (const Candidate& one : turn.starts) near.push_back(&one);
-  std::stable_sort(near.begin(), near.end(), [](const Candidate* a, const Candidate* b) {
-    return a->simulated_step_ms < b->simulated_step_ms;
-  });
+  std::stable_sort(near.begin(), near.end(),
+                   [](const Candidate* a, const Candidate* b) { return a->simulated_step_ms < b->simulated_step_ms; });
   near.resize(std::min(near.size(), static_cast<std::size_t>(turn.question.request.effort.order_starts)));
   for (const Candidate* one : near) add(*one);
   if (starts.empty()) {

@@ -27,15 +27,15 @@ namespace {
 constexpr std::int64_t kCloserUnits = 1'000'000'000;
 // Bounds of splits that may get so much, since the loosest split makes the bound.
 constexpr int kMostCloser = 8;
-constexpr double kLeastTime = 1e-3;  // seconds, for a bound that comes when the time is over
+constexpr double kLeastBoundTime = 1e-3;  // seconds, for a bound that comes when the time is over
 
 // The least of the plans of one stage; infinite where none fits or several stages are asked for.
-struct OneStage {
+struct LeastOfOneStage {
   double value_ms = kInfinity, simulated_ms = kInfinity;
 };
 
-OneStage one_stage(const Problem& problem, const PlanRequest& request) {
-  OneStage least;
+LeastOfOneStage least_of_one_stage(const Problem& problem, const PlanRequest& request) {
+  LeastOfOneStage least;
   if (request.stages > 1) return least;
   for (const pipeline::Schedule schedule : request.schedules) {
     pipeline::Plan plan;
@@ -85,7 +85,7 @@ class StepBounds {
     const SimpleBound simple = simple_bound(*path, request);
     if (simple.ms >= std::max(value, so_far.simulated_ms)) return so_far;
     const std::unique_ptr<Problem> problem = problem_of(question_, size, question_.options);
-    const OneStage one = one_stage(*problem, request);
+    const LeastOfOneStage one = least_of_one_stage(*problem, request);
     double& simulated = so_far.simulated_ms;
     simulated = std::min(simulated, one.simulated_ms);
     const bool value_open = value > 0 && simple_bound(*problem, request).ms < value;
@@ -125,7 +125,7 @@ class StepBounds {
                                int* closer) const {
     const auto with_units = [&](std::int64_t units) {
       WorkLimits limits = request.time_limits();
-      limits.seconds = std::max(kLeastTime, request.time_limit_s - seconds_since(start_));
+      limits.seconds = std::max(kLeastBoundTime, request.time_limit_s - seconds_since(start_));
       limits.units = std::min(units, request.effort.units);
       Work work(limits);
       return pipeline::lower_bound_all_cuts(problem, request.schedules, std::max(first, request.stages),
