@@ -44,7 +44,8 @@ std::map<std::string, KindsOfSizes> kinds_of(const MixedProblem& mixed, const ma
         if (d0 + size > problem.num_devices()) break;
         const DeviceGroup& group = problem.group(d0, d0 + size);
         if (!group.valid) continue;
-        for (int server = group.first_server; server <= group.last_server; ++server) {
+        const int last = problem.server_of_device(d0 + size - 1);
+        for (int server = problem.server_of_device(d0); server <= last; ++server) {
           kinds[device_of[static_cast<std::size_t>(server)]][size * width][width].insert({&problem, &group});
         }
       }

@@ -24,7 +24,7 @@ GroupKind Program::kind(int d0, int d1) const {
   kind.devices = problem_.devices_that_count(group);
   if (group.servers > 1) {
     kind.bytes_per_ms = group.ring_bytes_per_ms;
-  } else if (d0 > 0 && problem_.server_of_device(d0 - 1) == group.first_server) {
+  } else if (d0 > 0 && problem_.server_of_device(d0 - 1) == problem_.server_of_device(d0)) {
     kind.inside = group.size;
   }
   return kind;

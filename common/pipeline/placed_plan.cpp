@@ -161,8 +161,10 @@ PlacedPlan place(const Problem& problem, const Plan& plan) {
     const bool last = part + 1 == groups.size();
     own.parts.push_back({part == 0 ? 0 : plan.cuts[part - 1], last ? problem.num_instructions() : plan.cuts[part]});
     if (last || groups[part + 1] == groups[part]) continue;
-    const DeviceGroup& next = placed.stages[at(groups[part + 1])].group();
-    if (own.group().valid && next.valid) own.parts.back().behind = problem.link(own.group(), next);
+    const PlacedStage& next = placed.stages[at(groups[part + 1])];
+    if (own.group().valid && next.group().valid) {
+      own.parts.back().behind = problem.link(own.d0, own.d1, next.d0, next.d1);
+    }
   }
   return placed;
 }

@@ -227,8 +227,9 @@ Link Problem::link_of(const machine::MessageGroups& groups, int first_server, in
   return {groups.inside ? links.inside_latency_ms : links.between_latency_ms, bytes_per_ms};
 }
 
-Link Problem::link(const DeviceGroup& from, const DeviceGroup& to) const {
-  const int first = std::min(from.first_server, to.first_server), last = std::max(from.last_server, to.last_server);
+Link Problem::link(int d0, int d1, int e0, int e1) const {
+  const DeviceGroup &from = group(d0, d1), &to = group(e0, e1);
+  const int first = server_of_device(std::min(d0, e0)), last = server_of_device(std::max(d1, e1) - 1);
   return link_of({std::min(from.size, to.size), std::min(from.servers, to.servers), first == last}, first, last,
                  options_.width);
 }
@@ -244,8 +245,8 @@ int Problem::devices_that_count(const DeviceGroup& g) const {
   const machine::MessageLinks& links = messages_.front();
   if (options_.width > 1) return g.size;  // each gathers what comes in
   if (!std::isfinite(links.between_bytes_per_ms)) return 0;
-  const double port = smallest_inter(g.first_server, g.last_server);
-  return static_cast<int>(std::min<double>(g.size, std::ceil(port * g.servers / links.between_bytes_per_ms)));
+  const double ports = g.port_bytes_per_ms * g.servers;
+  return static_cast<int>(std::min<double>(g.size, std::ceil(ports / links.between_bytes_per_ms)));
 }
 
 double Problem::transfer_ms(double bytes, int d0, int d1, int d2) const {

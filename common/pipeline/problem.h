@@ -112,10 +112,8 @@ constexpr double kIdleShare = 0.05;
 
 // What devices (d0, d1] are as a group of replicas.
 struct DeviceGroup {
-  int size = 0;          // g_s = r
-  int servers = 0;       // v_s, servers touched
-  int first_server = 0;  // 0-based
-  int last_server = 0;
+  int size = 0;               // g_s = r
+  int servers = 0;            // v_s, servers touched
   bool valid = true;          // false: no stage can run on it (its replicas would share samples, or no time is known)
   int columns = 0;            // of Problem::columns()
   double speed = 0;           // kFractional: slowest relative speed
@@ -127,6 +125,7 @@ struct DeviceGroup {
   // all devices of the order in that direction stand in one.
   machine::CollectiveTime exchange_in_front, exchange_behind;
   double ring_bytes_per_ms = 0;  // bandwidth of its slowest ring
+  double port_bytes_per_ms = 0;  // of the slowest of its servers
 };
 
 // Gradient bytes of a stage for variables that other stages hold, too (SharedWeight).
@@ -226,7 +225,7 @@ class Problem {
   int server_number(int server) const { return server_numbers_.empty() ? server : server_numbers_[idx(server)]; }
 
   // Of a size that no stage may have: !valid; above kMostDenseDevices nothing else is said then, but of one device.
-  const DeviceGroup& group(int d0, int d1) const { return groups_[group_index(d0, d1)]; }
+  const DeviceGroup& group(int d0, int d1) const { return groups_[group_of_[group_index(d0, d1)]]; }
   // The group sizes that a stage may have, ascending.
   const std::vector<int>& group_sizes() const { return group_sizes_; }
 
@@ -404,8 +403,9 @@ class Problem {
   // link. No other pair of groups that touch the same servers is faster than the larger groups of devices and servers;
   // for bounds: inside one server each pair of devices has pair_bytes_per_ms(server), and between servers first..last,
   // whatever the groups are, port_bytes_per_ms for each server of the one with fewer.
-  Link link(int d0, int d1, int d2) const { return link(group(d0, d1), group(d1, d2)); }
-  Link link(const DeviceGroup& from, const DeviceGroup& to) const;  // of any two groups that share no device
+  Link link(int d0, int d1, int d2) const { return link(d0, d1, d1, d2); }
+  // From (d0, d1] to (e0, e1], any two groups that share no device.
+  Link link(int d0, int d1, int e0, int e1) const;
   // The same of groups of replicas of `width` devices, whatever the width of the problem's own: d0, d1 and d2 count
   // single devices, and `width` divides them.
   Link link_at_width(int width, int d0, int d1, int d2) const;
@@ -471,9 +471,10 @@ class Problem {
   std::vector<machine::MessageLinks> messages_;  // per server; between servers what the slowest server of all has
   std::vector<double> inter_bytes_per_ms_;       // [servers x servers], smallest over the range
   std::vector<int> group_sizes_;
-  std::size_t places_ = 0;           // in groups_ for each device
-  std::vector<int> place_of_size_;   // [D+1]; 0: no stage may have it, and nothing is kept
-  std::vector<DeviceGroup> groups_;  // [D x places_]
+  std::size_t places_ = 0;               // in group_of_ for each device
+  std::vector<int> place_of_size_;       // [D+1]; 0: no stage may have it, and nothing is kept
+  std::vector<std::uint32_t> group_of_;  // [D x places_], of groups_
+  std::vector<DeviceGroup> groups_;      // each that differs from all others once; the first is none
   // What columns_ point into: shared, so that a copy of the problem points at something that lives.
   struct Storage;
   std::shared_ptr<Storage> storage_;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <tuple>
+#include <unordered_map>
 
 #include "common/base/error.h"
 #include "common/base/numbers.h"
@@ -204,15 +205,20 @@ class Problem::Builder {
     for (const ServerGroup& servers : cluster_.servers) {
       const DeviceType& device = cluster_.devices.at(servers.device);
       const int type = type_of(servers.device, device);
+      const int kind = kind_of({type, device.memory_gib * kBytesPerGiB * (1 - p_.options_.memory_reserve),
+                                servers.intra_gbytes_per_s * machine::kBytesPerMsPerGByteS,
+                                servers.inter_gbytes_per_s * machine::kBytesPerMsPerGByteS,
+                                servers.links.empty() ? nullptr : &servers.links});
       for (int s = 0; s < servers.count; ++s) {
         for (int d = 0; d < servers.devices; ++d) {
           p_.server_of_device_.push_back(p_.num_servers());
           type_.push_back(type);
-          capacity_.push_back(device.memory_gib * kBytesPerGiB * (1 - p_.options_.memory_reserve));
         }
-        p_.intra_bytes_per_ms_.push_back(servers.intra_gbytes_per_s * machine::kBytesPerMsPerGByteS);
-        links_.push_back(servers.links.empty() ? nullptr : &servers.links);
-        inter.push_back(servers.inter_gbytes_per_s * machine::kBytesPerMsPerGByteS);
+        begin_of_.push_back(static_cast<int>(type_.size()) - servers.devices);
+        devices_of_.push_back(servers.devices);
+        kind_of_server_.push_back(kind);
+        p_.intra_bytes_per_ms_.push_back(server_kinds_[idx(kind)].intra_bytes_per_ms);
+        inter.push_back(server_kinds_[idx(kind)].inter_bytes_per_ms);
       }
     }
     const std::size_t servers = p_.intra_bytes_per_ms_.size();
@@ -233,7 +239,7 @@ class Problem::Builder {
     for (int server = 0; server < p_.num_servers(); ++server) {
       machine::CollectiveGroup one = no_group();
       one.intra_bytes_per_ms = p_.intra_bytes_per_ms_[idx(server)];
-      one.measured = links_[idx(server)];
+      one.measured = server_kinds_[idx(kind_of_server_[idx(server)])].links;
       p_.messages_.push_back(machine::message_links(one));
       const machine::MessageLinks& links = p_.messages_.back();
       slowest.between_bytes_per_ms = std::min(slowest.between_bytes_per_ms, links.between_bytes_per_ms);
@@ -251,6 +257,25 @@ class Problem::Builder {
     group.intra_latency_ms = cluster_.intra_latency_us * 1e-3;
     group.inter_latency_ms = cluster_.inter_latency_us * 1e-3;
     return group;
+  }
+
+  // What servers may differ in, but for the number of their devices.
+  struct ServerKind {
+    int type = 0;
+    double capacity_bytes = 0;  // of a device, without the reserve
+    double intra_bytes_per_ms = 0, inter_bytes_per_ms = 0;
+    const machine::MeasuredLinks* links = nullptr;  // null: not measured
+    bool operator==(const ServerKind& o) const {
+      return type == o.type && capacity_bytes == o.capacity_bytes && intra_bytes_per_ms == o.intra_bytes_per_ms &&
+             inter_bytes_per_ms == o.inter_bytes_per_ms && links == o.links;
+    }
+  };
+
+  int kind_of(const ServerKind& server) {
+    const auto known = std::find(server_kinds_.begin(), server_kinds_.end(), server);
+    if (known != server_kinds_.end()) return static_cast<int>(known - server_kinds_.begin());
+    server_kinds_.push_back(server);
+    return static_cast<int>(server_kinds_.size()) - 1;
   }
 
   // A type of device as times see it.
@@ -444,52 +469,116 @@ class Problem::Builder {
 
   // --- Groups ---
 
+  // Groups that differ in nothing that they say are kept once: on servers that are alike there are few.
   void make_groups() {
-    const int devices = p_.num_devices_, largest = dense() ? devices : p_.group_sizes_.back();
-    DeviceGroup none;
-    none.valid = false;
-    p_.groups_.assign(idx(devices) * p_.places_, none);
-    for (int d0 = 0; d0 < devices; ++d0) {
-      DeviceGroup g;
-      machine::CollectiveGroup ring = no_group();
-      ring.intra_bytes_per_ms = kInfinity;
-      ring.measured = links_[idx(p_.server_of_device(d0))];
-      g.first_server = p_.server_of_device(d0);
-      g.capacity_bytes = kInfinity;
-      std::vector<int> types;  // of the group's devices, each once, ascending
-      int in_server = 0;
-      for (int d1 = d0 + 1; d1 <= std::min(devices, d0 + largest); ++d1) {
-        const int d = d1 - 1, server = p_.server_of_device(d);
-        const auto place = std::lower_bound(types.begin(), types.end(), type_[idx(d)]);
-        if (place == types.end() || *place != type_[idx(d)]) types.insert(place, type_[idx(d)]);
-        in_server = d > d0 && server == p_.server_of_device(d - 1) ? in_server + 1 : 1;
-        g.size = d1 - d0;
-        g.last_server = server;
-        g.servers = g.last_server - g.first_server + 1;
-        g.capacity_bytes = std::min(g.capacity_bytes, capacity_[idx(d)]);
-        ring.devices = g.size;
-        ring.servers = g.servers;
-        ring.devices_per_server = std::max(ring.devices_per_server, in_server);
-        ring.measured = machine::slower(ring.measured, links_[idx(server)]);
-        ring.intra_bytes_per_ms = std::min(ring.intra_bytes_per_ms, p_.intra_bytes_per_ms_[idx(server)]);
-        // As many rings as a replica has devices share the servers' ports.
-        ring.inter_bytes_per_ms = p_.smallest_inter(g.first_server, g.last_server) / p_.options_.width;
-        if (p_.place_of_size_[idx(g.size)] == 0) continue;
-        set_rates(g, ring, slowest_of(types, g.size));
-        p_.groups_[p_.group_index(d0, d1)] = g;
+    p_.groups_.resize(1);
+    p_.groups_.front().valid = false;
+    p_.group_of_.assign(idx(p_.num_devices_) * p_.places_, 0);
+    std::unordered_map<std::uint64_t, std::uint32_t> known;
+    for (int d0 = 0; d0 < p_.num_devices_; ++d0) {
+      Span span;
+      for (int size = 1; d0 + size <= p_.num_devices_ && size <= largest_kept(); ++size) {
+        if (p_.place_of_size_[idx(size)] == 0) continue;
+        extend(d0, d0 + size, &span);
+        const auto [found, added] = known.try_emplace(key_of(span), static_cast<std::uint32_t>(p_.groups_.size()));
+        if (added) p_.groups_.push_back(group_on(span));
+        p_.group_of_[p_.group_index(d0, d0 + size)] = found->second;
       }
     }
   }
 
-  void set_rates(DeviceGroup& g, const machine::CollectiveGroup& ring, int type) {
+  int largest_kept() const { return dense() ? p_.num_devices_ : p_.group_sizes_.back(); }
+
+  // All that a group on neighbouring devices says of them.
+  struct Span {
+    int size = 0, servers = 0, devices_per_server = 0;
+    int kinds = 0;                                         // of its servers, in sets_of_kinds_
+    bool in_first_server = false, in_last_server = false;  // of the cluster, with all of its devices
+    int last = -1;                                         // server
+    int whole_servers = 0;  // the most devices of a server that is neither its first nor its last
+  };
+
+  // The same from d0 up to d1, which is further than it reached.
+  void extend(int d0, int d1, Span* span) {
+    const int first = p_.server_of_device(d0), last = p_.server_of_device(d1 - 1);
+    for (int server = std::max(first, span->last); server < last; ++server) {
+      if (server > first) span->whole_servers = std::max(span->whole_servers, devices_of_[idx(server)]);
+    }
+    for (int server = span->last < 0 ? first : span->last + 1; server <= last; ++server) {
+      if (server == first || kind_of_server_[idx(server)] != kind_of_server_[idx(server - 1)]) {
+        span->kinds = set_with(server == first ? -1 : span->kinds, kind_of_server_[idx(server)]);
+      }
+    }
+    const int in_first = std::min(d1, begin_of_[idx(first)] + devices_of_[idx(first)]) - d0;
+    const int in_last = last > first ? d1 - begin_of_[idx(last)] : 0;
+    span->size = d1 - d0;
+    span->servers = last - first + 1;
+    span->devices_per_server = std::max({in_first, in_last, span->whole_servers});
+    span->in_first_server = last == 0;
+    span->in_last_server = first == p_.num_servers() - 1;
+    span->last = last;
+  }
+
+  // A set of kinds of servers and one more; -1: of none.
+  int set_with(int set, int kind) {
+    std::vector<int> kinds = set < 0 ? std::vector<int>() : sets_of_kinds_[idx(set)];
+    const auto place = std::lower_bound(kinds.begin(), kinds.end(), kind);
+    if (place == kinds.end() || *place != kind) kinds.insert(place, kind);
+    const auto known = std::find(sets_of_kinds_.begin(), sets_of_kinds_.end(), kinds);
+    if (known == sets_of_kinds_.end()) {
+      sets_of_kinds_.push_back(std::move(kinds));
+      return static_cast<int>(sets_of_kinds_.size()) - 1;
+    }
+    return static_cast<int>(known - sets_of_kinds_.begin());
+  }
+
+  // There are at most kMaxDevices devices and servers, and far fewer than 2^23 sets.
+  static std::uint64_t key_of(const Span& span) {
+    std::uint64_t key = static_cast<std::uint64_t>(span.kinds);
+    for (const int more : {span.size, span.servers, span.devices_per_server}) {
+      key = key << 13 | static_cast<std::uint64_t>(more);
+    }
+    return key << 2 | static_cast<std::uint64_t>(span.in_first_server) << 1 |
+           static_cast<std::uint64_t>(span.in_last_server);
+  }
+
+  DeviceGroup group_on(const Span& span) {
+    DeviceGroup g;
+    g.size = span.size;
+    g.servers = span.servers;
+    g.capacity_bytes = g.port_bytes_per_ms = kInfinity;
+    machine::CollectiveGroup ring = no_group();
+    ring.devices = span.size;
+    ring.servers = span.servers;
+    ring.devices_per_server = span.devices_per_server;
+    ring.intra_bytes_per_ms = kInfinity;
+    ring.measured = server_kinds_[idx(sets_of_kinds_[idx(span.kinds)].front())].links;
+    std::vector<int> types;  // of the group's devices, each once
+    for (const int kind : sets_of_kinds_[idx(span.kinds)]) {
+      const ServerKind& server = server_kinds_[idx(kind)];
+      if (std::find(types.begin(), types.end(), server.type) == types.end()) types.push_back(server.type);
+      g.capacity_bytes = std::min(g.capacity_bytes, server.capacity_bytes);
+      g.port_bytes_per_ms = std::min(g.port_bytes_per_ms, server.inter_bytes_per_ms);
+      ring.intra_bytes_per_ms = std::min(ring.intra_bytes_per_ms, server.intra_bytes_per_ms);
+      ring.measured = machine::slower(ring.measured, server.links);
+    }
+    // As many rings as a replica has devices share the servers' ports.
+    ring.inter_bytes_per_ms = g.port_bytes_per_ms / p_.options_.width;
+    std::sort(types.begin(), types.end());
+    set_rates(span, ring, slowest_of(types, g.size), &g);
+    return g;
+  }
+
+  void set_rates(const Span& span, const machine::CollectiveGroup& ring, int type, DeviceGroup* group) {
+    DeviceGroup& g = *group;
     const bool after = p_.options_.gradient_sync == GradientSync::kAfter;
     g.valid = size_works(g.size);
     const machine::Ring kind = after ? machine::Ring::kFlat : machine::Ring::kNccl;
     if (p_.options_.behind_backward) {
       g.all_reduce = machine::all_reduce(ring, kind);
       g.scatter = machine::reduce_scatter(ring, kind);
-      g.exchange_in_front = machine::exchange(ring, g.last_server == 0);
-      g.exchange_behind = machine::exchange(ring, g.first_server == p_.num_servers() - 1);
+      g.exchange_in_front = machine::exchange(ring, span.in_first_server);
+      g.exchange_behind = machine::exchange(ring, span.in_last_server);
     }
     g.ring_bytes_per_ms = g.servers == 1 ? ring.intra_bytes_per_ms : ring.inter_bytes_per_ms;
     if (!g.valid) return;
@@ -745,9 +834,10 @@ class Problem::Builder {
   double state_factor_ = -1;        // negative: the module's own state
   std::vector<char> starts_layer_;  // [n]
   std::vector<Type> types_;
-  std::vector<int> type_;                             // [D]
-  std::vector<double> capacity_;                      // [D]
-  std::vector<const machine::MeasuredLinks*> links_;  // per server; null: not measured
+  std::vector<int> type_;  // [D]
+  std::vector<ServerKind> server_kinds_;
+  std::vector<int> begin_of_, devices_of_, kind_of_server_;  // per server
+  std::vector<std::vector<int>> sets_of_kinds_;              // that groups stand on, each ascending
   std::map<Key, int> kinds_;
   std::map<std::pair<int, int>, double> all_ms_;  // of a type, in a group of so many
 };

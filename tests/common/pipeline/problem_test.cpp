@@ -102,7 +102,7 @@ TEST(Problem, FourThousandDevicesOfWholeReplicasAndNotOfFractionalOnes) {
   EXPECT_EQ(problem.group_sizes().size(), 13u);
   EXPECT_EQ(problem.group(0, 4096).servers, 512);
   EXPECT_TRUE(problem.group(4088, 4096).valid);
-  EXPECT_EQ(problem.group(4088, 4096).first_server, 511);
+  EXPECT_EQ(problem.group(4088, 4096).servers, 1);
   EXPECT_FALSE(problem.group(4000, 4096).valid);
   options.replicas = Replicas::kFractional;
   EXPECT_THROW(Problem(profile, cluster, options), Error);
