@@ -15,6 +15,9 @@
 namespace automap::pipeline {
 namespace {
 
+// Of times on a group that no stage can have: whoever counts a plan with one is not taken in by it.
+constexpr double kNoStage = 1e30;
+
 std::vector<double> prefix_sums(const std::vector<double>& values, std::size_t n) {
   std::vector<double> sums;
   // Where there are no values, all sums are 0.
@@ -473,12 +476,17 @@ class Problem::Builder {
   void make_groups() {
     p_.groups_.resize(1);
     p_.groups_.front().valid = false;
+    p_.groups_.front().scale = kNoStage;
     p_.group_of_.assign(idx(p_.num_devices_) * p_.places_, 0);
+    std::vector<int> kept;
+    for (int size = 1; size <= p_.num_devices_; ++size) {
+      if (p_.place_of_size_[idx(size)] != 0) kept.push_back(size);
+    }
     std::unordered_map<std::uint64_t, std::uint32_t> known;
     for (int d0 = 0; d0 < p_.num_devices_; ++d0) {
       Span span;
-      for (int size = 1; d0 + size <= p_.num_devices_ && size <= largest_kept(); ++size) {
-        if (p_.place_of_size_[idx(size)] == 0) continue;
+      for (const int size : kept) {
+        if (d0 + size > p_.num_devices_) break;
         extend(d0, d0 + size, &span);
         const auto [found, added] = known.try_emplace(key_of(span), static_cast<std::uint32_t>(p_.groups_.size()));
         if (added) p_.groups_.push_back(group_on(span));
@@ -486,8 +494,6 @@ class Problem::Builder {
       }
     }
   }
-
-  int largest_kept() const { return dense() ? p_.num_devices_ : p_.group_sizes_.back(); }
 
   // All that a group on neighbouring devices says of them.
   struct Span {
@@ -581,7 +587,10 @@ class Problem::Builder {
       g.exchange_behind = machine::exchange(ring, span.in_last_server);
     }
     g.ring_bytes_per_ms = g.servers == 1 ? ring.intra_bytes_per_ms : ring.inter_bytes_per_ms;
-    if (!g.valid) return;
+    if (!g.valid) {
+      g.scale = kNoStage;
+      return;
+    }
     const Type& of = types_[static_cast<std::size_t>(type)];
     g.speed = of.speed;
     g.scale = whole_ ? 1 : per_profile_ / (g.size * of.speed);
