@@ -482,17 +482,37 @@ class Problem::Builder {
     for (int size = 1; size <= p_.num_devices_; ++size) {
       if (p_.place_of_size_[idx(size)] != 0) kept.push_back(size);
     }
+    const std::vector<int> alike_until = ends_of_alike();
     std::unordered_map<std::uint64_t, std::uint32_t> known;
     for (int d0 = 0; d0 < p_.num_devices_; ++d0) {
+      const int first = p_.server_of_device(d0), before = d0 - devices_of_[idx(first)];
+      // The cluster's first and last server are told apart from those alike.
+      const bool as_before = first > 1 && first + 1 < p_.num_servers() && alike_until[idx(first - 1)] > first;
       Span span;
       for (const int size : kept) {
         if (d0 + size > p_.num_devices_) break;
+        if (as_before && p_.server_of_device(d0 + size - 1) < alike_until[idx(first)]) {
+          p_.group_of_[p_.group_index(d0, d0 + size)] = p_.group_of_[p_.group_index(before, before + size)];
+          continue;
+        }
         extend(d0, d0 + size, &span);
         const auto [found, added] = known.try_emplace(key_of(span), static_cast<std::uint32_t>(p_.groups_.size()));
         if (added) p_.groups_.push_back(group_on(span));
         p_.group_of_[p_.group_index(d0, d0 + size)] = found->second;
       }
     }
+  }
+
+  // Of every server, where those behind it that are like it end.
+  std::vector<int> ends_of_alike() const {
+    std::vector<int> until(idx(p_.num_servers()));
+    for (int server = p_.num_servers() - 1; server >= 0; --server) {
+      const std::size_t own = idx(server), next = own + 1;
+      const bool alike =
+          next < until.size() && kind_of_server_[next] == kind_of_server_[own] && devices_of_[next] == devices_of_[own];
+      until[own] = alike ? until[next] : server + 1;
+    }
+    return until;
   }
 
   // All that a group on neighbouring devices says of them.

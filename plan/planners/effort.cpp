@@ -20,6 +20,7 @@ PlanEffort plan_effort(Effort effort) {
       other.local_search_evaluations /= 8;
       other.polish_evaluations /= 4;
       other.explore_evaluations /= 8;
+      other.even_moves = other.even_moves * 2 / 3;
       other.order_tries /= 2;
       other.layer_units /= 8;
       break;

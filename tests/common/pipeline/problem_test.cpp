@@ -847,6 +847,82 @@ TEST(Problem, MeasuredSyncIsNoLongerThanItsBuckets) {
 
 // Devices of a group wait for each other: it takes what it takes on the type that is slowest for the whole model,
 // whatever is quick on it, in whatever order the servers stand.
+std::size_t group_of_server(const Cluster& cluster, int server) {
+  std::size_t group = 0;
+  for (; server >= cluster.servers[group].count; ++group) server -= cluster.servers[group].count;
+  return group;
+}
+
+// Against a problem of the group's devices alone. Groups that are alike are made once and looked up.
+TEST(Problem, AGroupIsWhatItsDevicesAreAlone) {
+  RandomProblemOptions one_kind = whole_kinds();
+  one_kind.max_servers = 1;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    CounterRandom draws(seed, 5);
+    RandomProblem made = random_problem(seed, one_kind);
+    Cluster& cluster = made.cluster;
+    cluster.servers.clear();
+    cluster.devices.clear();
+    // Runs of servers alike, of which several may be of one kind.
+    for (std::int64_t runs = draws.integer(1, 4); runs > 0; --runs) {
+      const std::string device = draws.uniform() < 0.5 ? "quick" : "slow";
+      cluster.devices[device].memory_gib = device == "quick" ? 64 : 32;
+      cluster.devices[device].relative_speed = device == "quick" ? 1 : 0.5;
+      machine::ServerGroup servers;
+      servers.count = static_cast<int>(draws.integer(1, 5));
+      servers.devices = static_cast<int>(draws.integer(1, 3));
+      servers.device = device;
+      servers.intra_gbytes_per_s = draws.uniform() < 0.5 ? 100 : 300;
+      servers.inter_gbytes_per_s = draws.uniform() < 0.5 ? 10 : 25;
+      cluster.servers.push_back(servers);
+    }
+    made.profile.times.clear();
+    made.options.micro_batch_samples = 48;
+    const Problem problem = made.problem();
+    const int n = problem.num_instructions(), devices = problem.num_devices();
+    for (int d0 = 0; d0 < devices; ++d0) {
+      for (int d1 = d0 + 1; d1 <= devices; ++d1) {
+        SCOPED_TRACE(std::to_string(seed) + ": " + std::to_string(d0) + ".." + std::to_string(d1));
+        const DeviceGroup& group = problem.group(d0, d1);
+        if (!group.valid) continue;
+        std::vector<int> own;
+        for (int d = d0; d < d1; ++d) own.push_back(d);
+        const Problem alone(made.profile, machine::on_devices(cluster, own), problem.options());
+        const DeviceGroup& same = alone.group(0, d1 - d0);
+        ASSERT_EQ(group.size, d1 - d0);
+        ASSERT_EQ(group.servers, same.servers);
+        ASSERT_EQ(group.valid, same.valid);
+        ASSERT_EQ(group.capacity_bytes, same.capacity_bytes);
+        ASSERT_EQ(group.port_bytes_per_ms, same.port_bytes_per_ms);
+        ASSERT_EQ(group.ring_bytes_per_ms, same.ring_bytes_per_ms);
+        ASSERT_DOUBLE_EQ(group.all_reduce.ms(1e9), same.all_reduce.ms(1e9));
+        ASSERT_DOUBLE_EQ(group.scatter.ms(1e9), same.scatter.ms(1e9));
+        ASSERT_DOUBLE_EQ(problem.compute_ms(0, n, group), alone.compute_ms(0, n, same));
+        // Where it stands in the order of all devices counts for what it exchanges with others.
+        machine::CollectiveGroup ring;
+        ring.devices = group.size;
+        ring.servers = group.servers;
+        std::vector<int> in_server(static_cast<std::size_t>(problem.num_servers()), 0);
+        for (const int d : own) ++in_server[static_cast<std::size_t>(problem.server_of_device(d))];
+        ring.devices_per_server = *std::max_element(in_server.begin(), in_server.end());
+        ring.intra_bytes_per_ms = kInfinity;
+        for (int d = d0; d < d1; ++d) {
+          const machine::ServerGroup& servers = cluster.servers[group_of_server(cluster, problem.server_of_device(d))];
+          ring.intra_bytes_per_ms =
+              std::min(ring.intra_bytes_per_ms, servers.intra_gbytes_per_s * machine::kBytesPerMsPerGByteS);
+        }
+        ring.inter_bytes_per_ms = group.port_bytes_per_ms;
+        ring.intra_latency_ms = cluster.intra_latency_us * 1e-3;
+        ring.inter_latency_ms = cluster.inter_latency_us * 1e-3;
+        const bool first = problem.server_of_device(d1 - 1) == 0;
+        const bool last = problem.server_of_device(d0) == problem.num_servers() - 1;
+        ASSERT_DOUBLE_EQ(group.exchange_in_front.ms(1e9), machine::exchange(ring, first).ms(1e9));
+        ASSERT_DOUBLE_EQ(group.exchange_behind.ms(1e9), machine::exchange(ring, last).ms(1e9));
+      }
+    }
+  }
+}
+
 TEST(Problem, GroupsOfSeveralTypesTakeTheSlowest) {
   Profile profile;
   profile.model = "mixed";
