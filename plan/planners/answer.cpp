@@ -224,11 +224,10 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
   std::optional<Sweep> grids;
   std::vector<Candidate> starts;
   const StepSize searched = out.one_width.size;
-  for (const KindRow& row : kinds) {
-    if (!row.asked(question)) continue;
-    if (out_of_time()) break;
+  const auto ask = [&](const KindRow& row) {
+    if (!row.asked(question) || out_of_time()) return;
     std::optional<Candidate> one = find(row, {rest, out.one_width, out.bounds, out.kinds, grids, starts});
-    if (!one) continue;
+    if (!one) return;
     one->of_schedule = row.schedule;
     const bool becomes = one->ordered() && shorter(*one, out.plan(), out.notes) && worth_its_memory(*one, out.plan());
     if (becomes || only_ordered(question, *one, out)) {
@@ -246,7 +245,18 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
     tell();
     out.kinds.push_back(std::move(*one));
     any_widths = any_widths || row.any_widths;
+  };
+  for (const KindRow& row : kinds) {
+    if (!row.after_bounds) ask(row);
   }
+  if (!out.ordered_is_plan()) {
+    out_of_time();
+    close(rest, spent_ms(), &out);
+  }
+  for (const KindRow& row : kinds) {
+    if (row.after_bounds) ask(row);
+  }
+  if (out.mixed && !shorter(*out.mixed, out.one_width, out.notes)) out.mixed.reset();
   const StepSize& of_plan = out.one_width.size;
   if ((of_plan.samples != searched.samples || of_plan.width != searched.width) && !out_of_time()) {
     if (plan_at_the_split(rest, &out)) out.notes.found_ms = spent_ms();

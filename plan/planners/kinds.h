@@ -18,7 +18,7 @@ namespace automap::planners {
 struct KindTurn {
   const Question& question;
   const Candidate& best;
-  const Bounds& bounds;                   // of `best`
+  const Bounds& bounds;                   // of `best`, open until rows that ask after bounds
   const std::vector<Candidate>& earlier;  // of the rows before
   std::optional<Sweep>& grids;            // even grids that may be the best, once a row has looked
   // Ordered plans nearly as short as the best of their row, of other splits and widths: searched orders start there.
@@ -39,6 +39,8 @@ struct KindRow {
   // Stages of any widths: what no plan of those is below is asked, too.
   bool any_widths;
   std::optional<pipeline::Schedule> schedule = {};  // the ordered schedule that its plans have
+  // Asked last, when bounds are closed unless the plan is an ordered one: they may say that there is none of the kind.
+  bool after_bounds = false;
 };
 
 // One stage, or stages alike, under the schedules of plans; then what is looked at beside them (Question::beside).
