@@ -547,6 +547,12 @@ class Problem::Builder {
 
   // A set of kinds of servers and one more; -1: of none.
   int set_with(int set, int kind) {
+    const auto [found, added] = sets_with_.try_emplace({set, kind}, -1);
+    if (added) found->second = make_set_with(set, kind);
+    return found->second;
+  }
+
+  int make_set_with(int set, int kind) {
     std::vector<int> kinds = set < 0 ? std::vector<int>() : sets_of_kinds_[idx(set)];
     const auto place = std::lower_bound(kinds.begin(), kinds.end(), kind);
     if (place == kinds.end() || *place != kind) kinds.insert(place, kind);
@@ -867,6 +873,7 @@ class Problem::Builder {
   std::vector<ServerKind> server_kinds_;
   std::vector<int> begin_of_, devices_of_, kind_of_server_;  // per server
   std::vector<std::vector<int>> sets_of_kinds_;              // that groups stand on, each ascending
+  std::map<std::pair<int, int>, int> sets_with_;             // of a set and a kind more
   std::map<Key, int> kinds_;
   std::map<std::pair<int, int>, double> all_ms_;  // of a type, in a group of so many
 };

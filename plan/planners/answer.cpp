@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <utility>
 
 #include "common/base/clock.h"
@@ -131,12 +132,10 @@ bool only_ordered(const Question& question, const Candidate& one, const Answer& 
   for (const Candidate& one : out.kinds) {
     if (!one.found() && one.of_schedule == question.beside.only) why = one.why;
   }
-  throw Error(
-      ErrorKind::kInfeasible,
-      std::string("no plan of the schedule ") + to_string(*question.beside.only) + " was found" +
-          (why.empty() ? "" : ": " + why),
-      "it is looked for at the split of the batch and the width of the best other plan; --stages, --micro-batch "
-      "or another --schedule may help");
+  throw Error(ErrorKind::kInfeasible,
+              std::string("no plan of the schedule ") + to_string(*question.beside.only) + " was found" +
+                  (why.empty() ? "" : ": " + why),
+              "--stages, --micro-batch or another --schedule may help");
 }
 
 // Whether an ordered plan is to be the plan: shorter by more than plans as long are, or shorter and no fuller.
@@ -157,8 +156,8 @@ bool plan_at_the_split(const Question& question, Answer* out) {
   return taken;
 }
 
-// Of plans of one width. Nobody asks for them beside an ordered plan.
-void close(const Question& rest, double spent_ms, Answer* out) {
+// Of plans of one width, in what is left of the time. Nobody asks for them beside an ordered plan.
+void close(const Question& rest, const std::function<double()>& spent_ms, Answer* out) {
   Bounds& bounds = out->bounds;
   if (!bounds.open) return;
   if (out->ordered_is_plan()) {
@@ -166,10 +165,11 @@ void close(const Question& rest, double spent_ms, Answer* out) {
     return;
   }
   close_bounds(rest, &bounds);
+  out->notes.planning_ms = spent_ms();
   if (out->mixed) return;
   double& proven_ms = out->notes.proven_ms;
   const bool proven = out->one_width.step_ms <= bounds.value_ms * (1 + kProvenGap);
-  proven_ms = !proven ? 0 : proven_ms > 0 ? proven_ms : spent_ms;
+  proven_ms = !proven ? 0 : proven_ms > 0 ? proven_ms : out->notes.planning_ms;
 }
 
 // What the question's framework cannot run is no plan of any kind.
@@ -212,7 +212,8 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
   };
   if (!out.one_width.found() || kinds.empty() || stopped) {
     out_of_time();
-    close(rest, spent_ms(), &out);
+    close(rest, spent_ms, &out);
+    out.notes.cut_by_time = out.notes.cut_by_time || (out.one_width.found() && out_of_time());
     return out;
   }
   const auto tell = [&] {
@@ -251,7 +252,7 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
   }
   if (!out.ordered_is_plan()) {
     out_of_time();
-    close(rest, spent_ms(), &out);
+    close(rest, spent_ms, &out);
   }
   for (const KindRow& row : kinds) {
     if (row.after_bounds) ask(row);
@@ -282,7 +283,7 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
     }
   }
   out_of_time();
-  close(rest, spent_ms(), &out);
+  close(rest, spent_ms, &out);
   if (out.ordered) {
     out.any_order.value_ms = out.any_order.simulated_ms = pipeline::least_work_bound_ms(
         question.profile(), question.cluster, question.options.replicas, out.ordered->size.batch());
@@ -290,8 +291,9 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
     out.any_order.hold(out.ordered->step_ms, out.ordered->simulated_step_ms);
   }
   if (any_widths && out.bounds.value_ms > 0 && !out_of_time()) {
-    const pipeline::LowerBound any = any_width_bound(rest, out.one_width, out.bounds);
     out.any_widths = out.bounds;
+    if (out.mixed) out.any_widths.considered.push_back(out.mixed->size);  // it may be of another split than all others
+    const pipeline::LowerBound any = any_width_bound(rest, out.one_width, out.any_widths);
     out.any_widths.value_ms = out.any_widths.simulated_ms = any.ms;
     out.any_widths.method = any.method;
   }

@@ -27,7 +27,7 @@ struct Answer {
   const Candidate& one_or_mixed() const { return mixed ? *mixed : one_width; }
   const Candidate& plan() const { return ordered_is_plan() ? *ordered : one_or_mixed(); }
   bool only_ordered = false;     // Question::beside.only
-  Bounds bounds;                 // of plans whose stages are of one width
+  Bounds bounds;                 // of plans whose stages are of one width; 0 where an ordered plan is the answer
   Bounds any_widths;             // of plans of stages of any widths; 0: not asked, or not known
   Bounds any_order;              // of plans of any schedule, where one of an ordered one was found
   std::vector<Candidate> kinds;  // the best of every row that was asked, the shortest first; the plan is not repeated

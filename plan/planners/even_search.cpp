@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -35,24 +36,27 @@ double bound_ms(const Problem& problem, const Plan& plan, int stages) {
   return problem.micro_batches() * least / stages;
 }
 
+// Units of work, of a simulation.
+constexpr std::int64_t kPerItem = 100;
+
 // Cuts moved gain no more than this where they do not even out a plan that is no good.
 constexpr double kMovesGain = 0.2;
 
 // Parts of about equal compute, then cuts moved. Infinite: it cannot run, or is no shorter than hopeless_ms.
-double search_cuts(const Problem& problem, int stages, double hopeless_ms, int most_moves, Plan* plan) {
+double search_cuts(const Problem& problem, int stages, double hopeless_ms, int most_moves, Work& work, Plan* plan) {
   if (bound_ms(problem, *plan, stages) >= hopeless_ms || !balance_parts(problem, stages, plan)) return kInfinity;
   // The same wherever the cuts are.
   const pipeline::WorkOrder order = *order_without_times(*plan, problem.micro_batches());
   double ms = judged(problem, *plan, order);
   if (ms < kInfinity && ms * (1 - kMovesGain) >= hopeless_ms) return kInfinity;
-  move_cuts(problem, order, {}, most_moves, plan, &ms);
+  move_cuts(problem, order, {}, most_moves, work, plan, &ms);
   return ms < hopeless_ms ? ms : kInfinity;
 }
 
 }  // namespace
 
 void move_cuts(const Problem& problem, const pipeline::WorkOrder& order, const std::vector<int>& ends, int most_moves,
-               Plan* plan, double* ms) {
+               Work& work, Plan* plan, double* ms) {
   const int places = ends.empty() ? problem.num_instructions() - 1 : static_cast<int>(ends.size());
   const auto place_of = [&](int cut) {  // from 1
     if (ends.empty()) return cut;
@@ -66,6 +70,7 @@ void move_cuts(const Problem& problem, const pipeline::WorkOrder& order, const s
     Plan moved = *plan;
     moved.cuts[cut] = ends.empty() ? to : ends[at(to - 1)];
     const double moved_ms = judged(problem, moved, order);
+    work.spend(kPerItem * plan->num_parts() * problem.micro_batches());
     if (!(moved_ms < *ms)) return false;
     *ms = moved_ms;
     *plan = std::move(moved);
@@ -75,7 +80,7 @@ void move_cuts(const Problem& problem, const pipeline::WorkOrder& order, const s
   for (int reach = std::max(1, places / plan->num_parts() / 4); reach >= 1; reach /= 2) {
     for (std::size_t cut = 0; cut < plan->cuts.size(); ++cut) {
       for (const int by : {-reach, reach}) {
-        while (++moves <= most_moves && try_move(cut, by)) {
+        while (++moves <= most_moves && !work.over() && try_move(cut, by)) {
         }
       }
     }
@@ -123,9 +128,14 @@ bool balance_parts(const Problem& problem, int stages, Plan* plan) {
 
 namespace {
 
+bool has_level(const Framework& framework, int stages, int width, int zero) {
+  const std::vector<int>& levels = zero_levels(framework, stages, width);
+  return !limits_plans(framework) || std::find(levels.begin(), levels.end(), zero) != levels.end();
+}
+
 // The best of one split; null: none is shorter than hopeless_ms.
 std::shared_ptr<EvenChoice> best_even_of(const Question& question, const StepSize& size, const EvenShape& shape,
-                                         double hopeless_ms) {
+                                         double hopeless_ms, Work& work) {
   const PlanRequest& request = question.request;
   const std::shared_ptr<const Problem> problem = possible_problem(question, size, question.options);
   if (!problem) return nullptr;
@@ -139,16 +149,25 @@ std::shared_ptr<EvenChoice> best_even_of(const Question& question, const StepSiz
     if (!pipeline::micro_batches_fault(shape.schedule, groups, size.micro_batches).empty()) continue;
     const DeviceGroup& first = problem->group(0, problem->num_devices() / groups);
     if (!first.valid) continue;
+    // A level that another makes superfluous may be the one that the framework has.
+    std::vector<int> variants = problem->useful_variants(first);
+    if (limits_plans(*question.framework)) {
+      variants.resize(at(problem->num_variants()));
+      std::iota(variants.begin(), variants.end(), 0);
+    }
     for (const int chunks : shape.chunks) {
-      for (const int variant : problem->useful_variants(first)) {
+      for (const int variant : variants) {
+        if (work.over()) return found;
         if (parts.split_backward && !splits_backward(problem->variant(variant))) continue;
+        if (first.size > 1 && !has_level(*question.framework, groups, size.width, problem->variant(variant).zero))
+          continue;
         Plan plan;
         plan.schedule = shape.schedule;
         plan.chunks = chunks;
         plan.placement = parts.placement;
         plan.split_backward = parts.split_backward;
         plan.variants.assign(at(groups), static_cast<std::uint8_t>(variant));
-        const double ms = search_cuts(*problem, groups, hopeless_ms, request.effort.even_moves, &plan);
+        const double ms = search_cuts(*problem, groups, hopeless_ms, request.effort.even_moves, work, &plan);
         if (!(ms < hopeless_ms)) continue;
         hopeless_ms = ms;
         found = std::make_shared<EvenChoice>(EvenChoice{size, problem, std::move(plan), ms});
@@ -179,10 +198,12 @@ std::vector<StepSize> even_sizes(const Question& question) {
 std::vector<EvenChoice> best_even(const Question& question, const std::vector<StepSize>& sizes,
                                   const EvenShape& shape) {
   std::vector<std::shared_ptr<EvenChoice>> found(sizes.size());
+  const Deadline deadline(question.request.time_limits());
   const double best_ms = fold_in_order(sizes.size(), kInfinity, [&](std::size_t i, double best_so_far) {
     found[i] = nullptr;
-    if (question.request.stopped()) return best_so_far;
-    found[i] = best_even_of(question, sizes[i], shape, best_so_far * (1 + kNearEven));
+    if (deadline.passed()) return best_so_far;
+    Work work(deadline.limits(WorkLimits::kNoEnd));
+    found[i] = best_even_of(question, sizes[i], shape, best_so_far * (1 + kNearEven), work);
     return found[i] ? std::min(best_so_far, found[i]->simulated_step_ms) : best_so_far;
   });
   std::vector<EvenChoice> near;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "common/base/work.h"
 #include "common/pipeline/plan.h"
 #include "common/pipeline/problem.h"
 #include "common/pipeline/work_order.h"
@@ -38,9 +39,9 @@ std::vector<EvenChoice> best_even(const Question& question, const std::vector<St
 // and variants stand in `plan`; false: there are fewer instructions than parts, or devices that no stage can have.
 bool balance_parts(const pipeline::Problem& problem, int stages, pipeline::Plan* plan);
 
-// Moves cuts of a plan that does its work in this order, up to `most_moves` times, as long as its step, of *ms, gets
-// shorter: to any position, or among `ends`, ascending, where its cuts stand.
+// Moves cuts of a plan that does its work in this order, up to `most_moves` times and until the work is over, as long
+// as its step, of *ms, gets shorter: to any position, or among `ends`, ascending, where its cuts stand.
 void move_cuts(const pipeline::Problem& problem, const pipeline::WorkOrder& order, const std::vector<int>& ends,
-               int most_moves, pipeline::Plan* plan, double* ms);
+               int most_moves, Work& work, pipeline::Plan* plan, double* ms);
 
 }  // namespace automap::planners

@@ -14,7 +14,6 @@
 #include "common/machine/chosen_devices.h"
 #include "common/pipeline/coarse_profile.h"
 #include "common/pipeline/exact.h"
-#include "common/pipeline/least_work.h"
 #include "common/pipeline/schedule.h"
 #include "plan/planners/candidate.h"
 #include "plan/planners/frameworks.h"
@@ -384,6 +383,7 @@ void take_bounds(const std::vector<StepPlan>& any, StepPlan* found) {
   PlanResult& result = found->result;
   Bounds bounds;
   bounds.value_ms = bounds.simulated_ms = kInfinity;
+  bounds.method = pipeline::kBalanceOfWork;
   bounds.open = true;
   bool simulated = true;
   for (const StepPlan& one : any) {

@@ -268,14 +268,22 @@ Candidate of_schedule(const KindTurn& turn, const EvenShape& shape, const char* 
     std::vector<EvenChoice> more = best_cut_at(question, sizes, shape, {});
     std::move(more.begin(), more.end(), std::back_inserter(choices));
   }
-  const auto best = std::min_element(choices.begin(), choices.end(), [](const EvenChoice& a, const EvenChoice& b) {
-    return a.simulated_step_ms < b.simulated_step_ms;
-  });
-  if (best == choices.end()) return no_candidate(name, why_none);
+  std::stable_sort(choices.begin(), choices.end(),
+                   [](const EvenChoice& a, const EvenChoice& b) { return a.simulated_step_ms < b.simulated_step_ms; });
+  std::optional<Candidate> best;
   for (const EvenChoice& one : choices) {
-    if (&one != &*best) turn.starts.push_back(candidate_of(name, one.problem, one.plan));
+    Candidate plan = candidate_of(name, one.problem, one.plan);
+    if (!expresses(*question.framework, plan, profile)) continue;
+    if (best) {
+      turn.starts.push_back(std::move(plan));
+    } else {
+      best = std::move(plan);
+    }
   }
-  return candidate_of(name, best->problem, best->plan);
+  if (best) return *std::move(best);
+  // What the framework lacks of the shortest is said by who asks.
+  return choices.empty() ? no_candidate(name, why_none)
+                         : candidate_of(name, choices.front().problem, choices.front().plan);
 }
 
 std::optional<Candidate> interleaved(const KindTurn& turn, const char* name) {

@@ -113,13 +113,14 @@ class OrderSearch {
     pipeline::SearchedOrder found =
         search_order(times, micro_batches, named_orders(placed, times, own_warmup(plan)), effort.order_tries, &work_);
     if (!(found.step_ms < hopeless)) return;
-    // Where the framework's cuts are not known to be among the ends, they stay.
-    const bool may_move = ends_.empty() || std::all_of(plan.cuts.begin(), plan.cuts.end(), [&](int cut) {
-                            return std::binary_search(ends_.begin(), ends_.end(), cut);
-                          });
+    // Where the framework cuts at layers and no ends are known, or the cuts are others, they stay.
+    const bool anywhere = turn_.question.framework->cuts == FrameworkCuts::kInstructions;
+    const bool may_move = ends_.empty() ? anywhere : std::all_of(plan.cuts.begin(), plan.cuts.end(), [&](int cut) {
+      return std::binary_search(ends_.begin(), ends_.end(), cut);
+    });
     for (int turns = 0; may_move && turns < kMostTurns && !work_.over(); ++turns) {
       double moved_ms = found.step_ms;
-      move_cuts(*problem, found.order, ends_, effort.even_moves, &plan, &moved_ms);
+      move_cuts(*problem, found.order, ends_, effort.even_moves, work_, &plan, &moved_ms);
       if (!(moved_ms < found.step_ms)) break;
       times = work_times(place(*problem, plan));
       found = search_order(times, micro_batches, {std::move(found.order)}, effort.order_tries / 2, &work_);
@@ -127,7 +128,10 @@ class OrderSearch {
     if (!(found.step_ms < shortest)) return;
     keep_less(times, micro_batches, found);
     plan.order = std::make_shared<const pipeline::WorkOrder>(std::move(found.order));
-    if (feasible(*problem, plan)) best_ = candidate_of(name_, problem, std::move(plan));
+    if (!feasible(*problem, plan)) return;
+    Candidate one = candidate_of(name_, problem, std::move(plan));
+    const Question& question = turn_.question;
+    if (expresses(*question.framework, one, question.profile())) best_ = std::move(one);
   }
 
   // In as little memory as a step hardly longer needs, by halves of what there is.

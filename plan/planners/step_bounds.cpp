@@ -117,7 +117,19 @@ class StepBounds {
     return so_far;
   }
 
-  bool out_of_time() const { return seconds_since(start_) >= question_.request.time_limit_s; }
+  // The same by what costs nothing.
+  Bounded with_work(const StepSize& size, bool own, Bounded so_far) const {
+    const double work = work_ms(size);
+    so_far.simulated_ms = std::min(so_far.simulated_ms, work);
+    if (own || work >= so_far.value_ms) return so_far;
+    so_far.value_ms = work;
+    so_far.method = pipeline::kBalanceOfWork;
+    return so_far;
+  }
+
+  bool stopped() const {
+    return question_.request.stopped() || seconds_since(start_) >= question_.request.time_limit_s;
+  }
 
  private:
   // What no plan of the problem with at least `first` stages can be below, at most `most_ms`.
@@ -182,14 +194,14 @@ void close_bounds(const Question& asked, Bounds* bounds) {
   const Question question = of_any_framework(asked);
   const StepBounds all(question, *bounds);
   const bool at_once = answers_at_once(question.request.planner);
-  // Bounds of many splits take longer than a time limit that is over leaves: those that take no search do then.
-  const bool by_sums = at_once || all.out_of_time() || !(bounds->simulated_ms > 0);
+  const bool by_sums = at_once || !(bounds->simulated_ms > 0);
   const std::vector<StepSize>& sizes = bounds->considered;
   const bool simulated = bounds->simulated_ms > 0;
   const Bounded before{bounds->value_ms, bounds->method, bounds->simulated_ms, kMostCloser};
   const Bounded closed = fold_in_order(sizes.size(), before, [&](std::size_t i, const Bounded& so_far) {
     const std::vector<StepSize>& known_of = bounds->of_value;
     const bool known = std::find(known_of.begin(), known_of.end(), sizes[i]) != known_of.end();
+    if (all.stopped()) return all.with_work(sizes[i], known, so_far);
     return by_sums ? all.with_sums(sizes[i], known, so_far) : all.with(sizes[i], known, so_far);
   });
   bounds->value_ms = closed.value_ms;

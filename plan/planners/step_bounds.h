@@ -35,9 +35,9 @@ class WorkBound {
 };
 
 // Lowers both bounds, if they are open, to what no plan of the splits considered is below: by sums alone where the
-// planner answers at once or no time is left, which bound the simulated step by the work alone. They begin at what
-// plans are known to reach; where the simulated bound is 0, it stays unknown. They are about plans of any framework,
-// within the request's time.
+// planner answers at once, and by the work alone, which bounds the simulated step, too, once no time is left. They
+// begin at what plans are known to reach; where the simulated bound is 0, it stays unknown. They are about plans of any
+// framework, within the request's time.
 void close_bounds(const Question& question, Bounds* bounds);
 
 }  // namespace automap::planners

@@ -470,12 +470,8 @@ void WidthPlanner::collect_alternatives(PlanResult& result) const {
 }
 
 std::unique_ptr<Problem> WidthPlanner::possible_problem(const StepSize& size) const {
-  return possible_problem(size, options_);
-}
-
-std::unique_ptr<Problem> WidthPlanner::possible_problem(const StepSize& size, const ProblemOptions& options) const {
   try {
-    return make_problem(size, options);
+    return make_problem(size, options_);
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::kUsage) throw;
     return nullptr;

@@ -115,8 +115,6 @@ class WidthPlanner {
 
   // Null where the profile's times do not reach so many samples.
   std::unique_ptr<pipeline::Problem> possible_problem(const StepSize& size) const;
-  std::unique_ptr<pipeline::Problem> possible_problem(const StepSize& size,
-                                                      const pipeline::ProblemOptions& options) const;
 
   std::unique_ptr<pipeline::Problem> make_problem(const StepSize& size, pipeline::ProblemOptions options) const;
 

@@ -47,15 +47,13 @@ bool judged_by_simulation(const planners::Question& question) {
   return open_question(question) && objective_of(question.request) == pipeline::Objective::kSimulated;
 }
 
-// Where none is shorter there is nothing to say of them. Where bounds prove that no plan at all is, they are not asked:
-// theirs are plans of the splits that the bounds are about, under a schedule that searched plans have. Nor are they
-// where an ordered plan is shorter than the best alternating one: theirs alternate, too, and take long to make.
+// Where none is shorter than every plan so far there is nothing to say of them. Where bounds prove that no plan at all
+// is, they are not asked: theirs are plans of the splits that the bounds are about, under a schedule that searched
+// plans have.
 std::optional<planners::Candidate> shortest_published(const planners::KindTurn& turn, const char* name) {
-  const double below_ms = turn.best.simulated_step_ms * (1 - planners::kProvenGap);
-  if (std::any_of(turn.earlier.begin(), turn.earlier.end(), [&](const planners::Candidate& one) {
-        return one.found() && one.ordered() && one.left_out.empty() && one.simulated_step_ms < below_ms;
-      })) {
-    return std::nullopt;
+  double below_ms = turn.best.simulated_step_ms * (1 - planners::kProvenGap);
+  for (const planners::Candidate& one : turn.earlier) {
+    if (one.found() && one.ordered()) below_ms = std::min(below_ms, one.simulated_step_ms);
   }
   const bool proven = !turn.bounds.open && turn.bounds.simulated_ms >= below_ms;
   if (proven && about_all_splits(turn.question, turn.bounds)) return std::nullopt;

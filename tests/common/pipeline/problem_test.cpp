@@ -845,8 +845,6 @@ TEST(Problem, MeasuredSyncIsNoLongerThanItsBuckets) {
   }
 }
 
-// Devices of a group wait for each other: it takes what it takes on the type that is slowest for the whole model,
-// whatever is quick on it, in whatever order the servers stand.
 std::size_t group_of_server(const Cluster& cluster, int server) {
   std::size_t group = 0;
   for (; server >= cluster.servers[group].count; ++group) server -= cluster.servers[group].count;
@@ -884,6 +882,8 @@ TEST(Problem, AGroupIsWhatItsDevicesAreAlone) {
       for (int d1 = d0 + 1; d1 <= devices; ++d1) {
         SCOPED_TRACE(std::to_string(seed) + ": " + std::to_string(d0) + ".." + std::to_string(d1));
         const DeviceGroup& group = problem.group(d0, d1);
+        // Whole samples for each: else there is no problem of these devices alone.
+        ASSERT_EQ(group.valid, 48 % (d1 - d0) == 0);
         if (!group.valid) continue;
         std::vector<int> own;
         for (int d = d0; d < d1; ++d) own.push_back(d);
@@ -891,7 +891,6 @@ TEST(Problem, AGroupIsWhatItsDevicesAreAlone) {
         const DeviceGroup& same = alone.group(0, d1 - d0);
         ASSERT_EQ(group.size, d1 - d0);
         ASSERT_EQ(group.servers, same.servers);
-        ASSERT_EQ(group.valid, same.valid);
         ASSERT_EQ(group.capacity_bytes, same.capacity_bytes);
         ASSERT_EQ(group.port_bytes_per_ms, same.port_bytes_per_ms);
         ASSERT_EQ(group.ring_bytes_per_ms, same.ring_bytes_per_ms);
@@ -923,6 +922,8 @@ TEST(Problem, AGroupIsWhatItsDevicesAreAlone) {
   }
 }
 
+// Devices of a group wait for each other: it takes what it takes on the type that is slowest for the whole model,
+// whatever is quick on it, in whatever order the servers stand.
 TEST(Problem, GroupsOfSeveralTypesTakeTheSlowest) {
   Profile profile;
   profile.model = "mixed";
