@@ -1,6 +1,8 @@
 #include "common/pipeline/least_work.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstddef>
 #include <limits>
 #include <numeric>
@@ -24,7 +26,87 @@ void lower_by(const std::vector<DeviceTimes>& times, int width, std::vector<doub
   }
 }
 
+// Weights of the way in a mean of way and work: 0, 1 / 16, ..., 1.
+constexpr int kWeights = 16;
+
+// How a position may be computed: b samples at once, by replicas of so many devices of one type.
+struct Computed {
+  const DeviceTimes* times;
+  const std::vector<double>* weight_share;  // may be empty
+  int width;
+  double samples;
+  std::size_t point;  // the first point that is not below `samples`
+  double part;        // of it, the rest of the one in front
+};
+
+double ms_at(const std::vector<std::vector<double>>& points, const Computed& how, std::size_t position) {
+  const double ms = points[how.point][position];
+  return how.part < 1 ? how.part * ms + (1 - how.part) * points[how.point - 1][position] : ms;
+}
+
+std::vector<double> divisors(double of) {
+  std::vector<double> out;
+  for (double d = 1; d * d <= of; ++d) {
+    if (std::fmod(of, d) != 0) continue;
+    out.push_back(d);
+    if (d * d != of) out.push_back(of / d);
+  }
+  return out;
+}
+
+void add_computed(const std::vector<DeviceTimes>& times, int width, const std::vector<double>& weight_share,
+                  const std::vector<double>& samples, std::vector<Computed>* out) {
+  for (const DeviceTimes& one : times) {
+    for (const double b : samples) {
+      const auto point = std::lower_bound(one.samples.begin(), one.samples.end(), b) - one.samples.begin();
+      if (point == static_cast<std::ptrdiff_t>(one.samples.size())) continue;
+      Computed how{&one, &weight_share, width, b, static_cast<std::size_t>(point), 1};
+      if (point > 0) {
+        const double before = one.samples[how.point - 1];
+        how.part = (b - before) / (one.samples[how.point] - before);
+      }
+      out->push_back(how);
+    }
+  }
+}
+
 }  // namespace
+
+double least_step_bound_ms(const Profile& profile, const Cluster& cluster, Replicas replicas, double batch) {
+  const double of_work = least_work_bound_ms(profile, cluster, replicas, batch);
+  // Divisors of larger batches take long to find.
+  constexpr double kMostBatch = 1e9;
+  if (replicas == Replicas::kFractional || profile.times.empty() || batch != std::floor(batch) || batch > kMostBatch) {
+    return of_work;
+  }
+  std::vector<Computed> ways;
+  const std::vector<double> samples = divisors(batch);
+  add_computed(profile.times, 1, profile.weight_share, samples, &ways);
+  for (const WidthColumns& columns : profile.widths) {
+    add_computed(columns.times, columns.width, columns.weight_share, samples, &ways);
+  }
+  double fastest = 1;
+  for (const auto& [name, device] : cluster.devices) fastest = std::max(fastest, device.relative_speed);
+  std::array<double, kWeights + 1> sums{};
+  for (std::size_t i = 0; i < profile.c_ms.size(); ++i) {
+    std::array<double, kWeights + 1> least;
+    least.fill(std::numeric_limits<double>::infinity());
+    for (const Computed& how : ways) {
+      const double forward = ms_at(how.times->forward_ms, how, i), backward = ms_at(how.times->backward_ms, how, i);
+      const double for_weights = how.weight_share->empty() ? 0 : (*how.weight_share)[i];
+      const double way = forward + backward * (1 - for_weights);
+      const double work = batch / how.samples * how.width * (forward + backward) / cluster.num_devices();
+      for (int k = 0; k <= kWeights; ++k) {
+        const double weight = k / static_cast<double>(kWeights);
+        least[static_cast<std::size_t>(k)] =
+            std::min(least[static_cast<std::size_t>(k)], weight * way + (1 - weight) * work);
+      }
+    }
+    for (int k = 0; k <= kWeights; ++k) sums[static_cast<std::size_t>(k)] += least[static_cast<std::size_t>(k)];
+  }
+  const double most = *std::max_element(sums.begin(), sums.end()) / fastest * (1 - kWorkRounding);
+  return most < std::numeric_limits<double>::infinity() ? std::max(of_work, most) : of_work;
+}
 
 double least_work_bound_ms(const Profile& profile, const Cluster& cluster, Replicas replicas, double batch) {
   double speeds = 0, fastest = 1;

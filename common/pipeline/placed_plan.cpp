@@ -65,7 +65,7 @@ std::string reason_of_schedule(const PlacedPlan& placed) {
       if (splits_backward(stage.problem->variant(stage.variant))) continue;
       return "a backward in two passes is told for stages that recompute nothing and shard no gradients";
     }
-    if (placed.problem().weight_share(0, placed.problem().num_instructions()) <= 0) {
+    if (!placed.problem().has_weights_pass()) {
       return "what of the backward makes gradients of weights is not told apart in this profile";
     }
   }

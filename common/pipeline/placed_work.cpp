@@ -8,11 +8,6 @@
 
 namespace automap::pipeline {
 
-bool tells_weights_apart(const Profile& profile) {
-  const std::vector<double>& shares = profile.weight_share;
-  return std::any_of(shares.begin(), shares.end(), [](double share) { return share > 0; });
-}
-
 MemoryParts fixed_parts(const PlacedStage& stage) {
   MemoryParts all;
   for (const PlacedPart& part : stage.parts) {
@@ -50,7 +45,7 @@ WorkTimes work_times(const PlacedPlan& placed) {
     times.group_of_part.push_back(of.stage);
     const double both = problem.compute_ms(part.p0, part.p1, group, stage.variant);
     const double backward = problem.backward_ms(part.p0, part.p1, group, stage.variant);
-    const double weights = split ? problem.weight_share(part.p0, part.p1) * backward : 0;
+    const double weights = split ? problem.weights_ms(part.p0, part.p1, group, stage.variant) : 0;
     times.forward_ms.push_back(both - backward);
     times.backward_ms.push_back(backward - weights);
     if (split) times.weights_ms.push_back(weights);

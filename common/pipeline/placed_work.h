@@ -11,15 +11,6 @@
 
 namespace automap::pipeline {
 
-// The backward in two passes is told for stages that neither compute anything again nor scatter gradients after every
-// micro-batch.
-inline bool splits_backward(const StageVariant& variant) {
-  return !variant.recompute && variant.zero <= 1;
-}
-
-// Whether the profile says which part of a backward makes gradients of weights.
-bool tells_weights_apart(const Profile& profile);
-
 // Of a plan whose groups are valid.
 WorkTimes work_times(const PlacedPlan& placed);
 WorkOrder order_of(const PlacedPlan& placed, const WorkTimes& times);

@@ -58,6 +58,12 @@ struct StageVariant {
   bool operator==(const StageVariant& o) const { return zero == o.zero && recompute == o.recompute; }
 };
 
+// The backward in two passes is told for stages that neither compute anything again nor scatter gradients after every
+// micro-batch.
+inline bool splits_backward(const StageVariant& variant) {
+  return !variant.recompute && variant.zero <= 1;
+}
+
 struct ProblemOptions {
   int micro_batches = 16;          // M
   double micro_batch_samples = 0;  // mb; 0: the profile's own (1 when it does not say)
@@ -161,6 +167,7 @@ class RangeMax {
 struct StageColumns {
   const double* both = nullptr;         // forward + backward of one micro-batch, at scale 1
   const double* backward = nullptr;     // of which backward
+  const double* weights = nullptr;      // of which the pass for gradients of weights; null: the backward is one pass
   const double* optimizer = nullptr;    // ms of one device, once per step
   const double* state = nullptr;        // bytes on each device whatever is in flight: weights, gradients, slots, frozen
   const double* stash = nullptr;        // bytes of one micro-batch at stash_scale 1, but for what enters the stage
@@ -247,13 +254,14 @@ class Problem {
     const StageColumns& c = columns(g, variant);
     return (c.backward[p1] - c.backward[p0]) * g.scale;
   }
-  // Of a stage's backward, without recomputation and at the profile's own samples on its first device, what makes
-  // gradients of weights alone; 0 where the profile does not tell it apart.
-  double weight_share(int p0, int p1) const {
-    if (weight_backward_.empty()) return 0;
-    const double all = own_backward_[idx(p1)] - own_backward_[idx(p0)];
-    return all > 0 ? (weight_backward_[idx(p1)] - weight_backward_[idx(p0)]) / all : 0;
+  // The part of backward_ms that makes gradients of weights alone: each position's share of its own backward. 0 where the
+  // profile does not tell it apart, and for variants whose backward is one pass.
+  double weights_ms(int p0, int p1, const DeviceGroup& g, int variant = 0) const {
+    const StageColumns& c = columns(g, variant);
+    return c.weights == nullptr ? 0 : (c.weights[p1] - c.weights[p0]) * g.scale;
   }
+  // Whether the profile tells it apart anywhere.
+  bool has_weights_pass() const { return has_weights_pass_; }
   // For bounds: no group computes (p0, p1] in less than work_ms over the sum of its device_speed. kFractional: of the
   // micro-batch on the reference device, and equal to that when all devices of the group are alike.
   double work_ms(int p0, int p1) const { return work_[idx(p1)] - work_[idx(p0)]; }
@@ -452,7 +460,7 @@ class Problem {
   double idle_below_ms_ = 0;
   std::vector<double> work_, weights_, gradients_, slots_, frozen_, stash_;  // [n+1], prefix sums
   std::vector<double> activation_;                                           // [n+1]
-  std::vector<double> own_backward_, weight_backward_;                       // [n+1], prefix sums; empty: not known
+  bool has_weights_pass_ = false;
   std::vector<int> variables_;                                               // [n+1], prefix counts of w > 0
   std::vector<double> last_bucket_;                                          // [n+1]
   // [n+1], guesses that no answer depends on: where the bucket ends that begins behind p, and the first gradient

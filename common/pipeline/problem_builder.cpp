@@ -93,7 +93,7 @@ class Problem::Builder {
     if (p_.options_.replicas == Replicas::kWhole) check_samples();
     list_sizes();
     find_speeds();
-    sum_weight_backward();
+    p_.has_weights_pass_ = tells_weights_apart(profile_);
     find_layers();
     make_groups();
     p_.storage_->useful = std::make_unique<Storage::Useful[]>(p_.columns_.size() / p_.options_.variants.size() + 1);
@@ -462,14 +462,6 @@ class Problem::Builder {
     return out;
   }
 
-  void sum_weight_backward() {
-    if (profile_.weight_share.empty()) return;
-    std::vector<double> backward = times_at(types_.front(), p_.profile_samples_)->backward;
-    p_.own_backward_ = prefix_sums(backward, n_);
-    for (std::size_t i = 0; i < n_; ++i) backward[i] *= profile_.weight_share[i];
-    p_.weight_backward_ = prefix_sums(backward, n_);
-  }
-
   // --- Groups ---
 
   // Groups that differ in nothing that they say are kept once: on servers that are alike there are few.
@@ -674,9 +666,13 @@ class Problem::Builder {
       }
     }
     const auto sum = [&](const SharedColumns::Times& times) {
-      SharedColumns::Sums sums{prefix_sums(times.backward, n_), std::vector<double>(n_ + 1, 0)};
+      SharedColumns::Sums sums{prefix_sums(times.backward, n_), std::vector<double>(n_ + 1, 0), {}};
       double both = 0;
       for (std::size_t i = 0; i < n_; ++i) sums.both[i + 1] = both += times.forward[i] + times.backward[i];
+      if (!p_.has_weights_pass_ || !splits_backward(variant)) return sums;
+      std::vector<double> weights(n_);
+      for (std::size_t i = 0; i < n_; ++i) weights[i] = profile_.weight_share[i] * times.backward[i];
+      sums.weights = prefix_sums(weights, n_);
       return sums;
     };
     const auto of_variant = [&] {
@@ -694,6 +690,7 @@ class Problem::Builder {
     }
     columns.backward = sums->backward.data();
     columns.both = sums->both.data();
+    if (!sums->weights.empty()) columns.weights = sums->weights.data();
     hold(std::move(sums));
   }
 

@@ -251,6 +251,11 @@ Profile profile_at(const Profile& profile, std::int32_t width) {
   return out;
 }
 
+bool tells_weights_apart(const Profile& profile) {
+  const std::vector<double>& shares = profile.weight_share;
+  return std::any_of(shares.begin(), shares.end(), [](double share) { return share > 0; });
+}
+
 std::vector<int> known_widths(const Profile& profile) {
   std::vector<int> widths = {1};
   for (const WidthColumns& columns : profile.widths) widths.push_back(columns.width);

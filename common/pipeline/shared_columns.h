@@ -55,6 +55,7 @@ struct SharedColumns {
   // The same, and whether the forward pass is run again.
   struct Sums {
     std::vector<double> backward, both;  // [n+1]
+    std::vector<double> weights;         // [n+1], or empty: the backward is one pass
   };
   MadeOnce<std::tuple<TimesKey, bool>, Sums> sums;
   // Times, speed, shards of the update, and ms per byte of gathered weights.

@@ -64,8 +64,8 @@ bool shorter(const Candidate& one, const Candidate& than, const SearchNotes& not
 void put_in_place(const Question& question, Candidate own, Answer* out) {
   out->bounds.include(
       own.size,
-      pipeline::least_work_bound_ms(question.profile(), question.cluster, question.options.replicas, own.size.batch()),
-      pipeline::kBalanceOfWork);
+      pipeline::least_step_bound_ms(question.profile(), question.cluster, question.options.replicas, own.size.batch()),
+      pipeline::kWorkAndWay);
   out->bounds.hold(own.step_ms, own.simulated_step_ms);
   if (own.size.devices == 0) out->why_fewer.clear();
   if (out->free_plan_ms > 0) out->free_plan_ms = std::min(out->free_plan_ms, own.simulated_step_ms);
@@ -285,9 +285,9 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
   out_of_time();
   close(rest, spent_ms, &out);
   if (out.ordered) {
-    out.any_order.value_ms = out.any_order.simulated_ms = pipeline::least_work_bound_ms(
+    out.any_order.value_ms = out.any_order.simulated_ms = pipeline::least_step_bound_ms(
         question.profile(), question.cluster, question.options.replicas, out.ordered->size.batch());
-    out.any_order.method = pipeline::kBalanceOfWork;
+    out.any_order.method = pipeline::kWorkAndWay;
     out.any_order.hold(out.ordered->step_ms, out.ordered->simulated_step_ms);
   }
   if (any_widths && out.bounds.value_ms > 0 && !out_of_time()) {

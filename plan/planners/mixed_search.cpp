@@ -487,10 +487,10 @@ pipeline::LowerBound any_width_bound(const Question& question, const Candidate& 
   bound.method = least.method;
   // What was not looked at may be shorter.
   if (least.all) return bound;
-  const double work_ms = pipeline::least_work_bound_ms(profile, cluster, options.replicas, found.size.batch());
+  const double work_ms = pipeline::least_step_bound_ms(profile, cluster, options.replicas, found.size.batch());
   if (work_ms < bound.ms) {
     bound.ms = work_ms;
-    bound.method = pipeline::kBalanceOfWork;
+    bound.method = pipeline::kWorkAndWay;
   }
   return bound;
 }

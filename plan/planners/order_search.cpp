@@ -86,7 +86,7 @@ class OrderSearch {
     for (int s = 1; s <= plan.num_stages(); ++s) {
       if (!splits_backward(problem.variant(plan.variant(s)))) return false;
     }
-    return problem.weight_share(0, problem.num_instructions()) > 0;
+    return problem.has_weights_pass();
   }
 
   static bool alike(const Problem& problem, const Plan& plan) {

@@ -155,8 +155,8 @@ std::optional<StepPlan> plan_by_a_look(const Question& question, const std::vect
   if (request.lower_bound) {
     plan.result.lower_bound_ms = std::min(
         plan.result.step_ms,
-        pipeline::least_work_bound_ms(profile, question.cluster, question.options.replicas, plan.size.batch()));
-    plan.result.lower_bound_method = pipeline::kBalanceOfWork;
+        pipeline::least_step_bound_ms(profile, question.cluster, question.options.replicas, plan.size.batch()));
+    plan.result.lower_bound_method = pipeline::kWorkAndWay;
     plan.result.set_gap();
   }
   plan.result.planning_ms = planner.gone_ms();
