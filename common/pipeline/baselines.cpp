@@ -56,7 +56,7 @@ class Shares {
   bool valid() const { return valid_; }  // whether a stage can run on every group; else nothing else may be asked
   int stages() const { return stages_; }
   const Problem& problem() const { return problem_; }
-  // What was asked of these shares, units of work.
+  // Units of work that questions about these shares have cost and that nobody has paid yet.
   void spend(std::int64_t units) const { units_ += units; }
   std::int64_t unpaid() const { return units_; }
   const BalancedCuts::Key& key() const { return key_; }
@@ -86,7 +86,7 @@ class Shares {
     const double share = problem_.least_memory_bytes(p0, p1, group, in_flight_[at(s)], variant_) / group.capacity_bytes;
     return (!by_memory || within(share, limit)) && (!limited_ || share <= 1);
   }
-  // Whether the two may differ for stages that begin at p0.
+  // True if short_enough() may differ from may_be_short_enough() for stages that begin at p0.
   bool needs_more_than_parts(int s, int p0) const {
     return (limited_ || by_ == BalanceBy::kMemory) &&
            problem_.entry_beyond_least(p0, *groups_[at(s)], in_flight_[at(s)], variant_) > 0;
@@ -283,8 +283,8 @@ std::optional<std::vector<int>> narrowest_cuts(const Shares& shares, double limi
 
 // Halving an interval of doubles this often leaves nothing of it, whatever its ends are.
 constexpr int kMostBaselineHalvings = 128;
-// How far above the bound limits are tried, as a share of it: the first, how many times as far each goes as the one
-// before, and the last before no limit is set.
+// Limits are tried at growing distances above the bound, as shares of it: the first distance, the factor from one to
+// the next, and the largest one before no limit is set.
 constexpr double kFirstStep = 1e-4, kStepGrowth = 8, kLastStep = 100;
 
 // The relaxation without lower limits on the stages, by greedy covers: a lower bound that is mostly tight.
@@ -351,7 +351,7 @@ double least_largest_cost(const Shares& shares, BalancedCuts* known) {
   return least;
 }
 
-// Of a limit that some cuts are within.
+// The narrowest cuts within a limit, which must admit some cuts.
 std::vector<int> narrowest_cuts(const Shares& shares, double limit, BalancedCuts* known) {
   if (known != nullptr) {
     if (std::optional<BalancedCuts::Cuts> found = known->within(shares.key(), limit)) {

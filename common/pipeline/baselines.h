@@ -21,15 +21,15 @@
 
 namespace automap::pipeline {
 
-// What a plan is judged by: V (cost.h) or the event simulation (schedule.h).
+// The objective that ranks plans: V (cost.h) or the event simulation (schedule.h).
 enum class Objective { kValue, kSimulated };
 const char* to_string(Objective objective);  // "value", "simulated"
 double length_ms(const Problem& problem, const Plan& plan, Objective objective);
 
-// Whether there are instructions and devices for so many stages.
+// True if the problem has enough instructions and devices for so many stages.
 bool fits_shape(const Problem& problem, int stages);
 
-// What judging a plan of so many stages costs, units of work.
+// The cost of judging a plan of so many stages, in units of work.
 std::int64_t judging_units(const Problem& problem, int stages, Objective objective);
 
 // Problem::useful_variants of any of the stages, ascending.
@@ -51,8 +51,8 @@ enum class BalanceBy {
   kMemory,      // the largest share of a device's memory used is least; ignores whether that is below 1
 };
 
-// What balancing one problem came to: planners that ask for the same again have it at once. They pay what it cost, so
-// that they get as far as without. Several threads may use it.
+// Caches the results of balancing one problem, so that planners that ask again get them at once. They pay the same
+// units as without the cache, so that their searches end at the same place. Thread-safe.
 class BalancedCuts {
  public:
   // Device cuts, schedule, balance and variant.

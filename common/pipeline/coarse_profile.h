@@ -1,4 +1,4 @@
-// A profile seen from a few of its cuts: what stands between two of them is one position.
+// Coarsens a profile: all positions between two of the chosen cuts become one position.
 #pragma once
 
 #include <vector>

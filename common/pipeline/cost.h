@@ -33,7 +33,7 @@ PipelineTimes pipeline_times(const Problem& problem, const Plan& plan);
 // The same into vectors that are there already.
 void pipeline_times(const Problem& problem, const Plan& plan, PipelineTimes& times);
 
-// What one more stage adds to them, but for transfers and what is in flight.
+// Appends the times of one more stage, without transfers and micro-batches in flight.
 void add_stage_times(const Problem& problem, int p0, int p1, const DeviceGroup& group, int variant,
                      PipelineTimes& times);
 
@@ -80,7 +80,7 @@ std::vector<int> in_flight_of(const Problem& problem, const Plan& plan);
 bool valid_structure(const Problem& problem, const Plan& plan);
 bool valid_structure(const Plan& plan, int num_instructions, int num_devices, int micro_batches, int num_variants);
 
-// Whether a stage idles beside the mean of all of the plan's, which compute all_ms together.
+// True if a stage computes so little that it counts as idle; all_ms is the compute of all `stages` stages together.
 inline bool idles_beside(double compute_ms, double all_ms, int stages) {
   return compute_ms < kIdleShare * all_ms / stages;
 }

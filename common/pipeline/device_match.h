@@ -1,4 +1,4 @@
-// Which of a profile's times are for which of a cluster's devices.
+// Matches the devices of a cluster to the devices whose times a profile has.
 #pragma once
 
 #include <string>

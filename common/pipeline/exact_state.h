@@ -48,7 +48,7 @@ struct Candidate {
   int next = 0, variant = 0;
 };
 
-// What the groups in front of d0 can tell about a group (d0, d1].
+// The properties of a group (d0, d1] that the groups in front of d0 depend on.
 struct GroupKind {
   int inside = 0;  // its size when it shares a server with the device in front of it and lies inside that server
   int servers = 0;
@@ -135,7 +135,8 @@ class Program {
   GroupKind kind(int d0, int d1) const;
   // Where a point's thresholds lie among those of its boundary.
   std::size_t coarse_of(int point) const { return at(in_.coarse == nullptr ? point : in_.coarse_of[at(point)]) - 1; }
-  // Of suffixes of `length` stages that start at a fan's device cut with a first group of this kind, point by point.
+  // The thresholds of suffixes of `length` stages that start at a fan's device cut with a first group of this kind, one
+  // per point.
   Threshold* thresholds(int length, const Fan& fan, int kind) {
     return &thresholds_[threshold_base_[at(length)] + (fan.first_row + at(kind)) * places(length)];
   }

@@ -55,7 +55,7 @@ StageTables::StageTables(const Problem& problem, const Points& points) : problem
   for (std::size_t i = 0; i < points.size(); ++i) relaxed_ = relaxed_ || points.several(i);
   const ProblemOptions& options = problem.options();
   const int n = problem.num_instructions();
-  // Of whole replicas a group of one need not have columns.
+  // With whole replicas, a group of one device may have no columns.
   if (options.replicas != Replicas::kFractional) return;
   const StageColumns& columns = problem.columns(problem.group(0, 1), 0);
   plain_ = options.gradient_sync == GradientSync::kAfter && problem.num_variants() == 1 && columns.optimizer[n] == 0;

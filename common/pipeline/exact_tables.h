@@ -1,5 +1,5 @@
-// What the exact program reads about stages between points: Problem's columns at the points, memory, and what bounds
-// need. Where a point is a run of cuts, every answer is the most favourable one. docs/exact-solver.md.
+// Tables of stage costs between points, for the exact program: Problem's columns at the points, memory, and the inputs
+// of bounds. Where a point is a run of cuts, every answer is the most favourable one. docs/exact-solver.md.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What no plan of a step can be below, from the profile's work alone: whatever its stages, devices, widths, variants,
-// schedule and split of the batch are. Quick, and loose where devices differ or many samples at once are quicker.
+// Lower bounds on the step time from the profile's work alone: they hold for any stages, devices, widths, variants,
+// schedule and split of the batch. Quick, and loose where devices differ or many samples at once are quicker.
 #pragma once
 
 #include <vector>

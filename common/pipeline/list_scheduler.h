@@ -19,7 +19,7 @@ struct ListRule {
     double base = 0, of_part = 0, of_batch = 0, of_fill = 0;
   };
   std::array<Worth, 3> worth;  // by WorkKind
-  // How long a group that could begin something waits for what is worth more, in mean times of its work.
+  // A group that could begin an item waits this long for one of higher priority, in mean times of the group's items.
   double patience = 0;
 };
 

@@ -1,6 +1,6 @@
-// A plan with each stage on the problem of the stage's own width. What a plan is said to be (plan_json.h), what limits
-// it and why it cannot run are asked of this, so that plans of one width and of several (mixed_widths.h) have it in
-// one place.
+// A plan with each stage placed on the problem of the stage's own width. The description of a plan (plan_json.h), its
+// limits and the reasons why it cannot run are derived from this, for plans of one width and of several
+// (mixed_widths.h) alike.
 #pragma once
 
 #include <string>

@@ -1,5 +1,6 @@
-// What every pipeline planner reads about a model: compute, activation, weight and stash per forward instruction.
-// Symbols c, a, w, k, φ and n as in docs/cost-model.md (paper 4.5.1). File forms: common/io/profile_file.h.
+// The profile of a model, the input of every pipeline planner: compute, activation, weight and stash per forward
+// instruction. Symbols c, a, w, k, φ and n as in docs/cost-model.md (paper 4.5.1). File forms:
+// common/io/profile_file.h.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +41,8 @@ struct WidthColumns {
   std::vector<std::vector<double>> collective_ms;  // of that, collectives: [device of `times`][n], at micro_batch_size
   std::vector<double> weight_share;                // as Profile::weight_share
   std::vector<SharedWeight> shared;
-  // How the devices hold the tensors: a plan of the kind `operator`, as JSON (docs/formats/plan.md), and in a sentence.
+  // The partition of the tensors over the devices of a replica: a plan of the kind `operator`, as JSON
+  // (docs/formats/plan.md), and in a sentence.
   std::string partition, partition_text;
   std::string servers;  // the cluster between whose devices the collectives are; its name
 };
@@ -64,7 +66,7 @@ struct Profile {
   std::vector<std::string> op_name;  // framework name
   std::vector<std::string> layer;    // the layer a user knows, "encoder/layer/17"
 
-  // What is known when the profile comes from a module; each empty, or as said. docs/cost-model.md.
+  // Known when the profile comes from a module; otherwise each is empty, or as said. docs/cost-model.md.
   std::vector<DeviceTimes> times;       // one per type of device; empty: c_ms, linear in the samples
   std::vector<double> gradient_bytes;   // [n]: of the variables first used here, in the type they are reduced in
   std::vector<double> slot_bytes;       // [n]: optimizer state of those variables (moments, master copies)
@@ -118,8 +120,8 @@ class CheckedProfile {
   explicit CheckedProfile(std::shared_ptr<const Profile> profile);
   // The same, which lives as long as `owner` of it does.
   CheckedProfile kept_by(const std::shared_ptr<const void>& owner) const;
-  // Of replicas of `width` devices (profile_at), made and checked when it is first asked for. Copies share it, as they
-  // share the columns that problems of it have in common.
+  // The profile of replicas of `width` devices (profile_at), made and checked on the first request. Copies share it, as
+  // they share the columns that problems of it have in common.
   CheckedProfile at_width(int width) const;
   const std::shared_ptr<SharedColumns>& columns() const;
   operator const Profile&() const { return *profile_; }  // NOLINT(google-explicit-constructor)

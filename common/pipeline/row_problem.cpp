@@ -65,7 +65,7 @@ void check_numbers(const RowProblem& row) {
   }
 }
 
-// What only rows of whole samples have.
+// Checks the fields that only rows of whole samples have.
 void check_step(const RowProblem& row) {
   const auto check = [](const char* name, float value, float least, float most) {
     if (value >= least && value <= most) return;
@@ -109,7 +109,7 @@ void check_array(const float* values, const char* name, std::uint32_t n, bool ri
   }
 }
 
-// How one server differs from the others.
+// The properties in which servers differ.
 struct ServerKind {
   int devices = 1;
   double speed = 1;
@@ -282,7 +282,7 @@ int variants_of_row(const RowProblem& row) {
 
 namespace {
 
-// How many devices so many groups can have, with room for `kBits` - 1.
+// True if `stages` groups, each of a size that divides `samples`, can have `devices` devices in all (< kBits).
 template <std::size_t kBits>
 bool reachable(int devices, int stages, int samples) {
   std::bitset<kBits> now, next;

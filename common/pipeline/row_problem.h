@@ -45,8 +45,8 @@ struct RowProblem {
   // Whole samples: the samples of a micro-batch, which C' and A' are of (C' by one device). 0: fractional replicas, the
   // papers' problem, and nothing below counts.
   std::uint16_t samples = 0;
-  // Of the time that one sample takes on one device, the share that more samples do not repeat (launches, small tiles,
-  // weights that are read): c(b) = fixed + linear * b, u = fixed / c(1) of the whole model.
+  // The share of one sample's time on one device that more samples do not repeat (launches, small tiles, weights that
+  // are read): c(b) = fixed + linear * b, u = fixed / c(1) of the whole model.
   float launch_share = 0;
   float launch_even = 0;     // of that, the share spread evenly over instructions; the rest goes with their compute
   float gradient_share = 1;  // bytes of gradients over those of weights: 0.5 for 16-bit gradients of 32-bit variables
@@ -61,7 +61,7 @@ struct RowProblem {
 
 constexpr int kMostZero = 3;
 
-// What a Problem is made of.
+// The inputs of a Problem.
 struct ProblemParts {
   Profile profile;
   Cluster cluster;
@@ -83,7 +83,7 @@ int instructions_of_row(const RowProblem& row);
 // Throws what check_row throws. Costs a few microseconds; Problem itself grows with D squared.
 ProblemParts problem_of_row(const RowProblem& row);
 
-// How many variants problem_of_row(row) offers a stage: ZeRO 0 .. zero without recomputation, then with it.
+// The number of variants that problem_of_row(row) offers a stage: ZeRO 0 .. zero without recomputation, then with it.
 int variants_of_row(const RowProblem& row);
 // Can `devices` be shared by the stages in groups whose sizes divide `samples`, so that replicas compute whole ones?
 bool groups_exist(int devices, int stages, int samples);

@@ -1,5 +1,5 @@
-// What every group of a plan does when, for pictures and traces: the event simulation's own record (schedule.h), the
-// gradient sync bucket by bucket, and memory as micro-batches come and go.
+// The timeline of a plan, what every group does when, for pictures and traces: the record of the event simulation
+// (schedule.h), the gradient sync bucket by bucket, and memory as micro-batches come and go.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,7 @@ struct Timeline {
   double step_ms = 0;  // simulate_step_ms
 };
 
-// How many events record_timeline() makes, but for those that come once or once a bucket.
+// The number of events that record_timeline() makes, without those that come once in all or once a bucket.
 double timeline_events(double parts, double micro_batches, bool split_backward = false);
 
 Timeline record_timeline(const PlacedPlan& placed);

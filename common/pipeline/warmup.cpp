@@ -41,7 +41,7 @@ std::vector<int> groups_of(const PipelineTimes& times, double period, double str
   };
   for (int s = stages - 1; s >= 0; --s) {
     if (s + 1 < stages) {
-      // What is under way longer than a period is several micro-batches.
+      // A transfer that takes longer than a period has several micro-batches under way at once.
       double under_way = 2 * stretch * times.transfer_ms[at(s)];
       for (; under_way > period && groups < kMostGroups; under_way -= period) ++groups;
       pack(std::min(under_way, period));

@@ -159,8 +159,8 @@ double forwards_held_ms(const WorkTimes& times, int micro_batches, const std::ve
   return ms;
 }
 
-// What must follow the backward of `part` though nothing waits: backwards in front of it, then what stands behind
-// those.
+// The least time that follows the backward of `part` even if nothing waits: the backwards in front of it, then the
+// exchange and optimizer behind those.
 double behind_backward_ms(const WorkTimes& times, int part) {
   const int group = times.group_of_part[at(part)];
   double tail = times.exchange_ms[at(group)] + times.optimizer_ms[at(group)], way = 0;

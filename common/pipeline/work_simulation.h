@@ -11,7 +11,7 @@
 
 namespace automap::pipeline {
 
-// What the parts take, of one micro-batch.
+// Times of the model's parts for one micro-batch.
 struct WorkTimes {
   std::vector<int> group_of_part;                 // [C], from 0
   std::vector<double> forward_ms, backward_ms;    // [C]
@@ -38,7 +38,7 @@ struct WorkTimes {
   double group_ms(int group) const;
 };
 
-// What happened, for pictures.
+// An interval of the simulation's record, for pictures.
 struct WorkInterval {
   WorkItem item;  // of a message: what was sent behind this work
   double start_ms = 0, end_ms = 0;
@@ -58,8 +58,8 @@ struct WorkRecord {
 double simulate_order_ms(const WorkTimes& times, int micro_batches, const WorkOrder& order,
                          WorkRecord* record = nullptr);
 
-// What a group keeps for its micro-batches at the fullest moment of its list, bytes, and how many of them (each counted
-// once for every part of the group that keeps it).
+// The memory that a group keeps for its micro-batches at the fullest moment of its list, bytes, and the number of those
+// micro-batches (each counted once for every part of the group that keeps it).
 struct KeptWork {
   double bytes = 0;
   int micro_batches = 0;
