@@ -255,7 +255,7 @@ void Tape::repeat(const Range& range, Value* gradient) {
     nodes_.push_back(std::move(copy));
     copies_[i] = static_cast<Value>(nodes_.size() - 1);
   }
-  // What was read from before the range is what it was for what stands before.
+  // Nodes in front of the range go back to the values that were read, not to those behind the barrier.
   for (std::size_t i = 1; i < reads.size(); ++i) copies_[static_cast<std::size_t>(reads[i])] = kNoValue;
 }
 

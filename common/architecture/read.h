@@ -1,5 +1,5 @@
-// A model that is no module: a config.json, a table of layers (docs/describing-models.md), the arguments of Megatron,
-// or a published model's name, and the training step that is made of it.
+// Reads a model that is described instead of exported, and builds its training step. The description is a config.json,
+// a table of layers (docs/describing-models.md), the arguments of Megatron, or a published model's name.
 #pragma once
 
 #include <cstdint>

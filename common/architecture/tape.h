@@ -1,14 +1,14 @@
-// Arrays and what is computed of them, written down as it is called for, with its derivatives: a training step before
-// it is a Graph. The operations are HLO's own, as far as layers of models need them.
+// Records operations on arrays as they are called, and derives their gradients: a training step before it becomes a
+// Graph. The operations are HLO's own, as far as layers of models need them.
 //
-//   Tape tape;
-//   const Value w = tape.parameter("params['w']", {Type::kF32, {4, 2}});
-//   const Value x = tape.parameter("batch['x']", {Type::kF32, {8, 4}});
-//   const Value y = tape.dot(x, w, {{1}, {0}, {}, {}});
-//   const Value loss = tape.reduce_sum(tape.multiply(y, y), {0, 1});
-//   const std::vector<Value> g = tape.gradients(loss, {w});
+//  Tape tape;
+//  const Value w = tape.parameter("params['w']", {Type::kF32, {4, 2}});
+//  const Value x = tape.parameter("batch['x']", {Type::kF32, {8, 4}});
+//  const Value y = tape.dot(x, w, {{1}, {0}, {}, {}});
+//  const Value loss = tape.reduce_sum(tape.multiply(y, y), {0, 1});
+//  const std::vector<Value> g = tape.gradients(loss, {w});
 //
-// What is asked for must fit: a shape that does not is a bug of the caller, who checks what users say.
+// Operands must fit: a shape that does not is a bug of the caller, who checks what users say.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ struct DotDims {
   Dims left_contracting, right_contracting, left_batch, right_batch;
 };
 
-// Of a convolution, for one of its two spatial dimensions each.
+// The window of a convolution; each field holds one value for each of the two spatial dimensions.
 struct Window {
   std::int64_t stride = 1, left_dilation = 1, right_dilation = 1;  // of both
   Dims size, low, high;
@@ -108,14 +108,14 @@ class Tape {
   // (keys, values) along the last dimension by ascending keys (descending where asked), both without derivatives.
   std::pair<Value, Value> sort(Value keys, Value values, bool descending);
 
-  // Of 32 bits each, by a key u64[2].
+  // Random bits, 32 in each element, drawn with a key u64[2].
   Value random_bits(Value key, const Dims& dims);
 
-  // What stands between the two calls is computed again in the backward pass.
+  // Values recorded between the two calls are computed again in the backward pass.
   std::size_t begin_again() const { return nodes_.size(); }
   void end_again(std::size_t from) { again_.push_back({from, nodes_.size()}); }
 
-  // Of `loss`, a scalar, by each of `by`. kNoValue: it does not depend on it.
+  // The gradients of `loss`, a scalar, with respect to each of `by`. kNoValue: `loss` does not depend on it.
   std::vector<Value> gradients(Value loss, const std::vector<Value>& by);
 
   const Node& at(Value value) const { return nodes_[static_cast<std::size_t>(value)]; }
@@ -138,7 +138,7 @@ class Tape {
   void pull_dot(Value value, Value gradient, std::vector<Value>* gradients, const std::vector<bool>& wanted);
   void pull_convolution(Value value, Value gradient, std::vector<Value>* gradients, const std::vector<bool>& wanted);
   void repeat(const Range& range, Value* gradient);
-  // What a forward value is called in the backward pass: itself, or what was computed again.
+  // The value that the backward pass reads for a forward value: the value itself, or the one computed again.
   Value seen(Value value) const;
 
   std::vector<Node> nodes_;

@@ -1,4 +1,4 @@
-// A tape as a Graph, as readers of HLO make one.
+// Turns a tape into a Graph, the same as a reader of HLO would make.
 #pragma once
 
 #include <string>

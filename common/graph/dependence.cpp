@@ -119,7 +119,7 @@ class FlowBuilder {
     }
   }
 
-  // How many nodes a computation becomes when everything in it is expanded (saturating).
+  // Counts the nodes that each computation becomes when everything in it is expanded (saturating).
   void count_sizes() {
     const std::int32_t n = graph_.num_computations();
     sizes_.assign(static_cast<std::size_t>(n), -1);

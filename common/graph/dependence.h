@@ -1,9 +1,9 @@
-// The data flow of a module's entry computation, with everything that only hands values on taken away.
+// The data flow of a module's entry computation, without the instructions that only hand values on.
 //
 // Calls, conditionals and async pairs are expanded in place; tuple, get-tuple-element, domain and loop-invariant
-// elements of a `while` disappear (their users read the producer). What is left are nodes in topological order. A node
+// elements of a `while` disappear (their users read the producer). The remaining nodes are in topological order. A node
 // has one value, or it is a unit with several results (while, fusion, custom-call, sort, ...), each of which is a
-// projection node of its own (opcode get-tuple-element, `leaf` = which one) right behind it.
+// projection node of its own (opcode get-tuple-element, `leaf` = its number) right behind it.
 //
 // `while` and `fusion` stay units unless FlowOptions says otherwise.
 #pragma once
@@ -19,7 +19,7 @@ namespace automap::graph {
 
 using NodeId = std::int32_t;
 
-// What FlowGraph::build expands at most. A call that would go beyond stays a unit.
+// The most nodes that FlowGraph::build makes by expanding. A call that would go beyond stays a unit.
 constexpr std::int64_t kMaxFlowNodes = 4'000'000;
 
 struct FlowOptions {
@@ -87,7 +87,7 @@ class FlowGraph {
     return Span<const NodeId>(users_.data() + first_user_[i],
                               static_cast<std::size_t>(first_user_[i + 1] - first_user_[i]));
   }
-  // Of the entry; loop parameters are none.
+  // Inputs of the entry; parameters of loops are not among them.
   const std::vector<FlowInput>& inputs() const { return inputs_; }
   // The leaves of the entry's result, in order.
   const std::vector<NodeId>& results() const { return results_; }

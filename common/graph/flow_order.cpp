@@ -55,7 +55,7 @@ class Orderer {
   bool is_main(NodeId id) const {
     return is_forward(id) && out_.origin[static_cast<std::size_t>(id)] == Origin::kFlow && !is_projection(id);
   }
-  // Of tuple-shaped units: what is read of them.
+  // Bytes of a node's value; for tuple-shaped units, of the results that are read.
   double bytes(NodeId id) const {
     const Shape& shape = flow_.shape(id);
     if (shape.is_array()) {
@@ -241,10 +241,10 @@ class Orderer {
       for (const NodeId operand : operands) ready = std::max(ready, anchor[static_cast<std::size_t>(operand)]);
       // Directly behind what it reads already?
       if (ready + 1 >= static_cast<std::int32_t>(p) || ready < 0) continue;
-      // How long the chain can be: every further node reads only the chain and what is ready.
+      // Extends the chain as far as it goes: every further node reads only the chain and nodes that are ready.
       chain.assign(1, id);
       double freed = freed_by(operands, static_cast<std::int32_t>(p), ready, last, before_last);
-      // What else is alive where a node moves to, instead of where it was.
+      // The memory that is alive at the node's new place, beyond that at its old place.
       const double denser = crowding * (live[static_cast<std::size_t>(ready)] - live[p > 0 ? p - 1 : 0]);
       double best_gain = gain(id, p, ready, freed) - denser;
       std::size_t best_length = 1;
@@ -327,7 +327,7 @@ class Orderer {
       double best = 0;
       std::size_t best_length = 0;
       while (chain.size() < 24) {
-        // What would live on because the chain reads it later, and the one node before that could come along.
+        // Memory that stays alive because the chain reads it later, and the one node in front that could move along.
         const NodeId head = chain.back();
         flow_operands(head, &operands);
         double kept = 0;
@@ -416,7 +416,7 @@ class Orderer {
       for (; next_penalty < penalties.size() && penalties[next_penalty].first == id; ++next_penalty)
         prepare(penalties[next_penalty].second);
     }
-    // What no main node reads: results that are weights or inputs in another form.
+    // Nodes that no main node reads: results that are weights or inputs in another form.
     for (NodeId id = 0; id < flow_.size(); ++id) {
       if (is_forward(id) && !placed[static_cast<std::size_t>(id)] && !is_projection(id)) prepare(id);
     }

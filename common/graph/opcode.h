@@ -225,7 +225,7 @@ constexpr std::string_view opcode_name(Opcode opcode) {
 // that has no opcode of its own ("slice-start"), is kAsyncStart, kAsyncUpdate, kAsyncDone. Constant time.
 Opcode parse_opcode(std::string_view spelling);
 
-// How many operands an opcode takes: min..max, max = -1 for "any number".
+// The number of operands that an opcode takes: min..max, max = -1 for "any number".
 struct Arity {
   int min = 0;
   int max = -1;

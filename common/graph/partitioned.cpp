@@ -42,7 +42,7 @@ InstructionId origin_of(const Graph& graph, InstructionId id) {
   }
 }
 
-// What an all-gather makes of an annotated parameter; empty when it does nothing of the kind.
+// Describes an all-gather that reassembles an annotated parameter; empty for any other.
 std::string gathered_parameter(const Graph& graph, InstructionId id) {
   const Opcode opcode = graph.instruction(id).opcode;
   if (opcode != Opcode::kAllGather && opcode != Opcode::kAllGatherStart) return {};

@@ -1,5 +1,5 @@
 // The same module at another batch: some dimensions of some shapes grow and shrink with the number of samples, all else
-// stays. For estimates that read shapes: names, texts and attributes stay those of the module, but for windows that
+// stays. For estimates that read shapes: names, texts and attributes stay those of the module, except windows that
 // reach over all of a dimension (running sums), which grow with it.
 #pragma once
 

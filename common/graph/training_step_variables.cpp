@@ -29,7 +29,7 @@ void StepAnalysis::take_requested(TrainingStep* step, const std::vector<std::int
 void StepAnalysis::find_variables(TrainingStep* step) {
   auto& inputs = step->inputs;
   const std::vector<std::int32_t> aliases = read_aliases(*flow_);
-  // What the gradients are made from: inputs that reach any source of an update.
+  // The inputs that the gradients are made from: those that reach any source of an update.
   Marks core(n(), false);
   for (const ResultUpdate& update : updates_) {
     for (const NodeId source : update.sources) core[static_cast<std::size_t>(source)] = true;

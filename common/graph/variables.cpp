@@ -418,7 +418,7 @@ class Walker {
       scalar = scalar || heavy_scalar_[o];
     }
     heavy_scalar_[i] = scalar;
-    // What comes through a single number (a norm, a scale, a rate) couples variables but is no gradient.
+    // A value that passes through a single number (a norm, a scale, a rate) couples variables but is no gradient.
     heavy_[i] = heavy && !(shape.is_array() && shape.num_elements <= 1);
   }
 

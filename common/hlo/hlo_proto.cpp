@@ -244,7 +244,7 @@ bool is_text(std::string_view s) {
   return true;
 }
 
-// Whether a message could be an HloInstructionProto: an opcode of letters and dashes in field 2, and a text or nothing
+// True if a message could be an HloInstructionProto: an opcode of letters and dashes in field 2, and a text or nothing
 // in field 1.
 bool is_instruction(std::string_view bytes) {
   Cursor cursor = cursor_of(bytes);

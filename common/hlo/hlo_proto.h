@@ -306,7 +306,7 @@ struct HloModuleProto {
 
 struct Schema;
 
-// How a value is written. kInt covers every integer type, bool and enum (varints; JSON numbers, strings, names).
+// The encoding of a value. kInt covers every integer type, bool and enum (varints; JSON numbers, strings, names).
 enum class Wire : std::uint8_t { kInt, kBool, kFloat, kDouble, kString, kBytes, kEnum, kMessage };
 // Where it is stored.
 enum class Store : std::uint8_t { kInt64, kInt32, kBool, kDouble, kText, kInts, kDoubles, kTexts, kMessage };

@@ -1,6 +1,5 @@
-// Any accepted HLO form -> Graph. The form is recognised from the bytes, never from the file name:
-// HLO text, HloProto / HloModuleProto (binary, proto3 JSON or text format), the older AST-dump JSON; each may be
-// gzipped.
+// Reads any accepted form of HLO into a Graph. The form is recognised from the bytes, never from the file name: HLO
+// text, HloProto / HloModuleProto (binary, proto3 JSON or text format), the older AST-dump JSON; each may be gzipped.
 #pragma once
 
 #include <string>

@@ -146,7 +146,7 @@ class Writer {
     put("\n\n");
   }
 
-  // What stands between the parentheses.
+  // Writes the text between the parentheses.
   void slot(InstructionId id) {
     const Instruction& instruction = graph_.instruction(id);
     if (instruction.opcode == Opcode::kParameter) {

@@ -1,5 +1,5 @@
-// Graph -> HLO text that XLA's own parser accepts, and that read_hlo_text reads back to the same graph: opcodes,
-// shapes, layouts, operands, attributes, parameters, roots, header. Callees are printed before their callers.
+// Writes a Graph as HLO text that XLA's own parser accepts, and that read_hlo_text reads back to the same graph:
+// opcodes, shapes, layouts, operands, attributes, parameters, roots, header. Callees are printed before their callers.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ struct OpcodeEdit {
   bool keep_operands = true;
 };
 
-// What one device reads of an operand (jax.shard_map's SPMDFullToShardShape).
+// The part of an operand that one device reads (jax.shard_map's SPMDFullToShardShape).
 struct LocalOperand {
   std::string sharding;  // of the whole
   std::string shape;     // of the part, without a layout: "f32[16,8]"

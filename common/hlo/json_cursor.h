@@ -26,7 +26,7 @@ class JsonCursor {
   // `text` and `arena` must outlive the views returned; strings with escapes go into `arena`.
   JsonCursor(std::string_view text, std::string source, std::deque<std::string>* arena);
 
-  // What the next value is, without reading it.
+  // The kind of the next value, without reading it.
   Kind peek();
   static const char* name(Kind kind);
 

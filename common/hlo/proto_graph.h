@@ -1,4 +1,4 @@
-// HloModuleProto -> Graph.
+// Converts an HloModuleProto to a Graph.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The characters and words of HLO text: what hlo_text.cpp reads computations with.
+// A cursor over the characters and words of HLO text, with which hlo_text.cpp reads computations.
 //
 // Everything that is called for each instruction is defined here, so that it is inlined into the reader.
 #pragma once
@@ -82,7 +82,7 @@ class TextCursor {
     ++p_;
   }
 
-  // What stands at p_, for errors.
+  // The text at p_, for errors.
   std::string found() const;
 
   [[noreturn]] void fail(const char* at, const std::string& message, const std::string& hint = "") const {
