@@ -1,4 +1,4 @@
-// What a device model says, and the file form of devices that no table knows.
+// Reads, writes and describes device models, in the file form of devices that no table knows.
 #include "common/machine/device.h"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// The devices that models are trained on: what their data sheets say, what share of it kernels reach, and the file form
-// of others (schema automap.device/1, docs/device-model.md). How long kernels take on them: profile/time_estimator.h.
+// The devices that models are trained on: the figures of their data sheets, the share of those that kernels reach, and
+// the file form of other devices (schema automap.device/1, docs/device-model.md). profile/time_estimator.h estimates
+// the time of kernels on them.
 #pragma once
 
 #include <map>
@@ -10,10 +11,10 @@
 
 namespace automap::machine {
 
-// What of a type's peak matrix products reach:
-//   share · tiles / (tiles + half_tiles · cores) · k / (k + half_length),
-// tiles = results / 128², times k / 4096 for longer contractions, which are split. So half_tiles tiles per core, or a
-// contracted length of half_length, reach half of what endless ones do.
+// The share of a type's peak that matrix products reach:
+//  share · tiles / (tiles + half_tiles · cores) · k / (k + half_length),
+// tiles = results / 128², times k / 4096 for longer contractions, which are split. So a product with half_tiles tiles
+// per core, or with a contracted length of half_length, reaches half of an endless one's share.
 struct MatmulEfficiency {
   double share = 0.9;  // of an endless product, in (0, 1]
   double half_tiles = 0.25;
@@ -42,8 +43,8 @@ struct DeviceModel {
   double memory_efficiency = 0.85;  // share of the peak bandwidth that a streaming kernel reaches, in (0, 1] as below
   double gather_efficiency = 0.5;   // the same of rows read (gather) or added to (scatter) at indices
   double scatter_efficiency = 0.3;
-  // Of the clock that shares of peaks were measured at, what a step keeps: single kernels on a cold device run faster
-  // than the power limit lets whole steps run.
+  // Whole steps keep this share of the clock that shares of peaks were measured at: single kernels on a cold device run
+  // faster than the power limit lets whole steps run.
   double sustained_clock = 1;
   double vector_efficiency = 0.7;  // of the operations that vector units can issue
   double matmul_efficiency = 0.9;  // the share of types without a row in `matmul`; half_tiles and half_length

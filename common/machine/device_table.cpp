@@ -26,7 +26,7 @@ constexpr const char* kPower =
 // Measured steps of GPT models under Megatron (vTrain), fitted on those of 12 layers; the ones of 20 are the other
 // half.
 constexpr const char* kSteps = "training steps measured on A100s (vTrain), fitted on half";
-// What is left to choose on an A100 between the throughputs that NVIDIA published of BERT-Large and ResNet-50 (TF32);
+// The remaining constants of an A100 are chosen from NVIDIA's published throughputs of BERT-Large and ResNet-50 (TF32);
 // all of them were used, none kept back.
 constexpr const char* kPublished = "published step times of BERT-Large and ResNet-50";
 
@@ -122,7 +122,7 @@ DeviceModel by_sheet(std::map<std::string, double> peak_tflops, double gbytes_pe
   return device;
 }
 
-// What the vendor's sheet of a card gives with f32 sums, in the order of a table: f32, tf32, 16 bits, 8 bits.
+// Peaks from the vendor's data sheet of a card, with f32 sums, in the order of the sheet: f32, tf32, 16 bits, 8 bits.
 std::map<std::string, double> peaks(double f32, double tf32, double half, double f8, double i8) {
   std::map<std::string, double> all = {{"f32", f32}, {"tf32", tf32}, {"f16", half}, {"bf16", half}, {"i8", i8}};
   if (f8 > 0) all["f8"] = f8;

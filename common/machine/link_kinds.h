@@ -1,5 +1,5 @@
-// Servers whose devices are of one type and whose links inside are not: to what is split inside a server they are as
-// different as two types of devices, so they are told apart by names: "h100", and "h100 (links 2)" with slower links.
+// Tells servers apart whose devices are of one type and whose links inside differ: "h100", and "h100 (links 2)" with
+// slower links. For work that is split inside a server they are as different as two types of devices.
 #pragma once
 
 #include <string>

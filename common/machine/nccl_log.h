@@ -1,4 +1,4 @@
-// The text that nccl-tests print (all_reduce_perf, sendrecv_perf, ...): a header of "#" lines, of which one names each
+// Reads the output of nccl-tests (all_reduce_perf, sendrecv_perf, ...): a header of "#" lines, of which one names each
 // rank, then a row per size: bytes, elements, type, operation, root, and time in us out of place and in place.
 #pragma once
 

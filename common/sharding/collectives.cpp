@@ -62,8 +62,8 @@ bool is_integer(const Shape& shape) {
   }
 }
 
-// How many whole tensors a combined sum takes along before it meets another one: a residual stream goes on through the
-// whole module, and what it meets there are sums of other layers.
+// The most whole tensors that a combined sum takes along before it meets another sum: a residual stream goes on through
+// the whole module, and the sums that it meets further on are those of other layers.
 constexpr int kMostAddends = 2;
 
 // A literal of zeros: "0", "0.0", "-0", "{ {0, 0}, {0, 0} }", "(0, 0)",
@@ -315,8 +315,8 @@ class Finder {
     return found == index_.end() ? nullptr : &held_[static_cast<std::size_t>(found->second)];
   }
 
-  // What `node` would hold if its operands were left partial: nothing when that
-  // is not the same as reducing them first.
+  // The sum that `node` would hold if its operands were left partial; nullopt when that is not the same as reducing
+  // them first.
   struct Passed {
     Reduction reduction = Reduction::kNone;
     std::vector<bool> partial;  // by operand
@@ -400,7 +400,7 @@ class Finder {
     for (const OpFactor& factor : linkage_.factors(id)) {
       if (factor.group != kNone && is_split_(factor.group)) return std::nullopt;
     }
-    // Of a combined sum that is made whole every device may keep its part.
+    // If a combined sum is made whole, every device may keep its part.
     if (!is_whole(id) && !(combined_ && made_whole_.count(id) != 0)) return std::nullopt;
     for (const NodeId operand : operands) {
       if (!is_whole(operand)) return std::nullopt;
@@ -592,8 +592,9 @@ class Finder {
     return order;
   }
 
-  // What several calls share is one instruction of the written module: it is carried, and reduced, in all of them or in
-  // none. Of a group alone: in all that the group knows of. Whether anything was forbidden that was not before.
+  // An instruction that several calls share is one instruction of the written module: it is carried, and reduced, in
+  // all of them or in none. For a single group: in all calls that the group knows of. Returns true if it forbade
+  // anything new.
   bool forbid_differing() {
     struct State {
       std::int64_t times = 0;
@@ -677,8 +678,8 @@ class Finder {
 
   // Once per tensor and splitting, however many instructions read it so.
   void add_gathers() {
-    // What is made whole is there whole for whoever reads it so. By tensor, group and the dimension that it is read in
-    // parts by (kNone: gathered).
+    // A tensor that is made whole needs no gather. Key: tensor, group, and the dimension along which it is read in
+    // parts (kNone: gathered).
     std::map<std::tuple<NodeId, GroupId, std::int32_t>, std::vector<NodeId>> readers;
     for (const Read& read : reads_) {
       if (read.exchanged()) {

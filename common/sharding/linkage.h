@@ -112,7 +112,7 @@ struct Gather {
   }
 };
 
-// Whether the gather's instruction makes the tensor, whole, and every device keeps its part: nothing moves.
+// True if the gather's own instruction makes the tensor, whole, and every device keeps its part: nothing moves.
 bool is_made_whole(const graph::FlowGraph& flow, const Gather& gather);
 
 // Two nodes with the same shape that must be split alike though no instruction ties them: a variable and its updated

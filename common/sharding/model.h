@@ -52,13 +52,13 @@ class ShardingModel {
   // rank >= 1. Frozen weights of a training module are neither.
   const std::vector<std::int32_t>& variables() const { return variables_; }
   const std::vector<std::int32_t>& data() const { return data_; }
-  // How often a node runs per step: product of the trip counts of the loops around it (1 when unknown).
+  // The number of times a node runs per step: the product of the trip counts of the loops around it (1 when unknown).
   double times(NodeId node) const { return times_[static_cast<std::size_t>(node)]; }
   // Leaves the module, or goes from turn to turn of a loop: has to be whole.
   bool is_kept(NodeId node) const { return (*kept_)[static_cast<std::size_t>(node)]; }
   const std::vector<Gather>& gathers() const { return gathers_; }
   bool halos() const { return halos_; }
-  // Whether partial sums of one group are added up before they are reduced, as far as the written module can have it
+  // True if partial sums of one group are added up before they are reduced, as far as the written module can have it
   // (written_sums.h). Else each is reduced where it arises. Stays with the module when it is linked anew.
   bool sums_combined() const { return sums_combined_; }
   void combine_sums(bool combined) { sums_combined_ = combined; }

@@ -38,7 +38,7 @@ struct SlotDim {
   bool operator==(const SlotDim& other) const { return slot == other.slot && dim == other.dim; }
 };
 
-// How partial results of the devices make the whole one.
+// The operation that combines partial results of the devices into the whole one.
 enum class Reduction : std::uint8_t { kNone, kAdd, kMultiply, kMinimum, kMaximum, kAnd, kOr };
 const char* to_string(Reduction reduction);  // "add"
 
@@ -48,8 +48,8 @@ struct Halo {
   std::int64_t left = 0, right = 0;
   // XLA takes them once for all readers of a tensor that say the same here; empty: each by itself.
   std::string shared_by = {};
-  // What stands beyond the tensor's ends. XLA shares borders without looking at it, so that a second reader with
-  // another one would compute with the first one's: those are blocked (linkage.cpp).
+  // The value beyond the tensor's ends. XLA shares borders without looking at it, so that a second reader with another
+  // value would compute with the first one's: those are blocked (linkage.cpp).
   std::string padded_with = {};
 };
 
@@ -77,8 +77,8 @@ struct BlockedDim {
 struct OpRule {
   std::vector<Factor> factors;
   std::vector<BlockedDim> blocked;
-  // Of dimensions that are also in `blocked` (kHalo): how they could be split if neighbours exchanged their borders
-  // (LinkageOptions::halos).
+  // Factors of dimensions that are also in `blocked` (kHalo): the way to split them if neighbours exchange their
+  // borders (LinkageOptions::halos).
   std::vector<Factor> halo_factors;
 };
 
@@ -89,7 +89,7 @@ struct RuleFamily {
   bool opaque = false;      // on purpose: every dimension is blocked
   bool structural = false;  // never asked: the flow graph has expanded it (tuple, call, while, ...)
 };
-// Of every opcode there is; kUnknown is opaque.
+// The rule family of any opcode; kUnknown is opaque.
 const RuleFamily& rule_family(graph::Opcode opcode);
 
 // The rule of one instruction. Never throws for what it cannot read (an attribute that is malformed or contradicts the

@@ -240,7 +240,7 @@ void topk_call_rule(RuleBuilder& b) {
   pass_but(b, slots_between(0, b.num_slots()), Block::kWhole, [&](std::int32_t dim) { return dim == last; });
 }
 
-// Of matrices in the last two dimensions.
+// The matrices are the last two dimensions.
 void cholesky_rule(RuleBuilder& b) {
   if (b.num_operands() != 1 || b.num_results() != 1 || b.rank(0) < 2) return b.refuse();
   const std::int32_t first = b.rank(0) - 2;
