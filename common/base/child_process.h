@@ -1,10 +1,10 @@
-// Work that may crash, hang or take all memory, in a process of its own: a fork of this one, with limits.
+// Runs work that may crash, hang or take all memory in a process of its own: a fork of this one, with limits.
 //
-// For libraries that do not bear hostile input or a lack of memory. The child sees this process's memory as it was;
-// what it changes there is lost, what it has to say is one string, the answer (or memory mapped MAP_SHARED).
+// It is for libraries that do not withstand hostile input or a lack of memory. The child sees this process's memory as
+// it was; its changes there are lost, and all it returns is one string, the answer (or memory mapped MAP_SHARED).
 //
-//   ChildProcess child([&](ChildInput&) { return parse(bytes); }, limits);
-//   const ChildResult result = child.finish();
+//  ChildProcess child([&](ChildInput&) { return parse(bytes); }, limits);
+//  const ChildResult result = child.finish();
 //
 // May be used from several threads at once. The work must not use streams, threads or locks that another thread may
 // hold; allocating is fine.
@@ -21,10 +21,10 @@
 namespace automap {
 
 struct ChildLimits {
-  // Of processor time. By the clock, while finish() waits for a sign of life, ten times as much and 20 s more.
-  // 0: no limit.
+  // Processor time. Wall time is limited, too, while finish() waits for a sign of life: ten times as much and 20 s
+  // more. 0: no limit.
   unsigned seconds = 0;
-  // Of address space, on top of what this process has. 0, or when built with a sanitizer: no limit.
+  // Address space, on top of this process's own. 0, or when built with a sanitizer: no limit.
   std::uint64_t memory_bytes = 0;
   // May open and write files; else it has no descriptors and can open none
   // (when built with a sanitizer: can).
@@ -41,7 +41,7 @@ struct ChildResult {
   bool over_budget = false;    // out of memory because of memory_bytes, not of the machine or of ulimit
 };
 
-// What the parent sends.
+// The messages that the parent sends.
 class ChildInput {
  public:
   // The next message; nothing once the parent has called finish(). Ends the child when the parent is gone.

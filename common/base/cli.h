@@ -1,6 +1,6 @@
-// What every program's main() is made of: one place that catches, signals, and a checked standard output.
+// The parts of every program's main(): the one place that catches errors, signals, and a checked standard output.
 //
-//   int main(int argc, char** argv) { return automap::run_main(argc, argv, tool_main); }
+//  int main(int argc, char** argv) { return automap::run_main(argc, argv, tool_main); }
 #pragma once
 
 #include <functional>
@@ -30,11 +30,11 @@ void print_labelled(std::string_view text, std::size_t label_columns);
 void print_exact(std::string_view bytes);
 
 namespace internal {
-// What was printed is on its way; throws as print().
+// Flushes all that was printed; throws as print() does.
 void flush_standard_output();
 }  // namespace internal
 
-// Whether run_main prints errors as JSON too. True from the start when --json stands among the arguments.
+// Makes run_main print errors as JSON, too. On from the start when --json stands among the arguments.
 void set_json_errors(bool on);
 
 // SIGINT, SIGTERM and SIGHUP. By default the first one ends the process at once (exit 128 + signal number, temporary

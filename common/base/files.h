@@ -23,7 +23,7 @@ std::string read_file(const std::string& path, std::uint64_t limit_bytes = kMaxI
 // Error(kData) when it is no regular file.
 std::string read_own_file(const std::string& path, std::uint64_t limit_bytes = kMaxInputBytes);
 
-// What people call the input in messages: `path`, or "<stdin>" for "-".
+// The name of the input in messages: `path`, or "<stdin>" for "-".
 std::string input_name(const std::string& path);
 
 // True when the bytes start like a gzip stream (1f 8b 08).

@@ -1,4 +1,4 @@
-// Sentences and tables of people's reports in as many columns as a terminal has.
+// Fits the sentences and tables of reports into the columns of a terminal.
 #pragma once
 
 #include <string>

@@ -58,8 +58,8 @@ class Ratio {
   std::uint64_t excess_ = 0, wasted_ = 0;
 };
 
-// What the stream says it expands to: the size of the last member modulo 2^32. A good first guess for the memory to
-// reserve, but never trusted beyond the usual ratio.
+// The expanded size that the stream states: the size of the last member modulo 2^32. A good first guess for the memory
+// to reserve, but never trusted beyond the usual ratio.
 std::size_t reserved_bytes(std::string_view bytes, std::uint64_t limit_bytes) {
   if (bytes.size() < 18) return 0;
   std::uint64_t size = 0;

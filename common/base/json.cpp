@@ -15,7 +15,7 @@ void JsonWatcher::end(int, bool) {}
 void JsonWatcher::key(int, const std::string&) {}
 void JsonWatcher::value(int) {}
 
-// Of an array or an object: keys, one per value, are an object's only.
+// An array or an object. Only an object has keys, one per value.
 struct Json::Node {
   std::vector<Json> values;
   std::vector<std::string> keys;

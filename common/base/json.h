@@ -1,6 +1,6 @@
-// A JSON value: what is read from and written to documents. The calls are spelled as nlohmann::ordered_json's, which
-// parses and writes behind it (json.cpp); this header costs little where it is included. Documents as text for users:
-// json_text.h; read strictly: json_reader.h, json_object.h.
+// A JSON value, as documents are read into it and written from it. The calls are spelled as nlohmann::ordered_json's,
+// which parses and writes behind it (json.cpp); this header costs little where it is included. Documents as text for
+// users: json_text.h; read strictly: json_reader.h, json_object.h.
 #pragma once
 
 #include <cstddef>
@@ -135,7 +135,7 @@ class Json {
   ConstJsonItems items() const noexcept;
   JsonItems items() noexcept;
 
-  // Of an object; end() and false of anything else.
+  // The value of a key of an object; anything else gives end() and false.
   const Json* find(std::string_view key) const noexcept;
   Json* find(std::string_view key) noexcept;
   bool contains(std::string_view key) const noexcept { return find(key) != end(); }
@@ -168,7 +168,7 @@ class Json {
   void push_back(Json value);
   // Takes every member of an object. Null becomes an object. Throws for what is none.
   void update(const Json& members);
-  // Whether there was one.
+  // Returns true if the key existed.
   bool erase(std::string_view key) noexcept;
   // The same with the members of all objects in the order of their keys.
   Json sorted() const;

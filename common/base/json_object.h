@@ -50,7 +50,7 @@ class JsonObject {
   std::string where_;
 };
 
-// How optional texts and byte counts are written: null for none; whole, rounded up so that a file never promises too
+// The form of optional texts and byte counts: null for none; whole bytes, rounded up so that a file never promises too
 // much room.
 Json or_null(const std::string& text);
 Json or_null(const std::optional<double>& number);

@@ -1,4 +1,4 @@
-// Reading JSON documents strictly: what is wrong is said by source, path, what was found and what was expected.
+// Reads JSON documents strictly: an error names the source, the path, the value found and the value expected.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace automap {
 
-// What a document is called in errors, of what kind they are, and what helps when it is no JSON at all.
+// The name of a document in errors, the kind of those errors, and the hint when it is no JSON at all.
 struct JsonSource {
   std::string name;  // "cluster.json"
   ErrorKind kind = ErrorKind::kData;
@@ -33,7 +33,7 @@ class JsonValue {
 
   const Json& json() const { return *value_; }
 
-  // Of an object. Throws when this is none; at(): when the key is missing.
+  // Keys of an object. Throw when this is none; at() also when the key is missing.
   bool has(const char* key) const;  // present and not null
   JsonValue at(const char* key) const;
   std::vector<std::pair<std::string, JsonValue>> members() const;

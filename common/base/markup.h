@@ -1,4 +1,4 @@
-// Text in pages and pictures: the one place that knows what HTML and SVG take for markup.
+// Text in pages and pictures: the one place that knows the markup of HTML and SVG.
 #pragma once
 
 #include <string>

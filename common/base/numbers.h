@@ -1,4 +1,4 @@
-// Numbers that every room writes.
+// Constants and conversions of numbers that every room uses.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What a path means to the system, and where outputs go.
+// Resolves paths and places outputs.
 //
 // One rule for links, for files and folders alike: an output is written to where its link points, also when nothing is
 // there yet; a loop of links is an error.
@@ -20,15 +20,16 @@ struct FileId {
   }
 };
 
-// Of a regular file, links followed; nothing when there is none of that name, or when it is a folder, a device, a pipe.
+// The id of a regular file, links followed; nullopt when nothing has that name, or when it is a folder, a device, a
+// pipe.
 std::optional<FileId> regular_file_id(const std::string& path);
 std::optional<FileId> regular_file_id(int descriptor);
-// Of a folder, links followed.
+// The id of a folder, links followed.
 std::optional<FileId> folder_id(const std::string& path);
 
 // "a/b" -> "a", "/b" -> "/", "b" -> ".".
 std::string folder_of(const std::string& path);
-// What is behind the last slash.
+// The part of a path behind the last slash.
 std::string name_in_folder(const std::string& path);
 // All names in a folder, in no order; none when it cannot be read.
 std::vector<std::string> names_in_folder(const std::string& folder);

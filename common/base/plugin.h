@@ -1,5 +1,5 @@
-// Parts of the programs that are opened when they are asked for: what needs LibTorch (0.4 s and 160 MB to start) is one
-// library of its own, libautomap_learned.so (plan/plugin), beside the programs or where it is installed.
+// Opens parts of the programs on demand: the code that needs LibTorch (0.4 s and 160 MB to start) is a library of its
+// own, libautomap_learned.so (plan/plugin), beside the programs or where it is installed.
 #pragma once
 
 #include <string>

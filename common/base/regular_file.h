@@ -1,5 +1,5 @@
-// Files that must be files: opened without waiting for anybody at the other end of a FIFO, and refused when they are
-// something else than a regular file.
+// Opens regular files only: without waiting for anybody at the other end of a FIFO, and with an error for anything that
+// is no regular file.
 #pragma once
 
 #include <cstdint>

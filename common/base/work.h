@@ -1,6 +1,6 @@
-// How much a search may do: work is counted in units and never timed, so that a search ends at the same place on every
-// machine and under any load. A clock or a signal may stop it as well; then what it came to depends on when they did,
-// and stopped() says so.
+// Limits of a search. Work is counted in units and never timed, so that a search ends at the same place on every
+// machine and under any load. A clock or a signal may stop it as well; its result then depends on the moment, and
+// stopped() says so.
 //
 // A unit is about a nanosecond of one core of the machine that the searchers' prices were measured on (docs/planner.md,
 // "Effort"). What matters is that a search pays the same for the same steps.
@@ -16,7 +16,7 @@
 
 namespace automap {
 
-// How hard a program tries, for people; each says what it means in units.
+// The effort of a program, for people; each program says how many units it means.
 enum class Effort { kQuick, kNormal, kThorough };
 const char* to_string(Effort effort);                       // "quick", "normal", "thorough"
 std::optional<Effort> parse_effort(std::string_view name);  // the inverse; nullopt for any other text
@@ -37,7 +37,7 @@ struct WorkLimits {
   static WorkLimits until(std::function<bool()> cancelled);
 };
 
-// What is left of it. Searchers spend() in their inner loops and look at over() there; both are cheap. How far spending
+// The rest of a limit. Searchers spend() in their inner loops and ask over() there; both are cheap. How far spending
 // goes beyond the limit before the next look is up to the searcher, and the same on every run.
 class Work {
  public:
@@ -74,7 +74,7 @@ class Deadline {
  public:
   explicit Deadline(WorkLimits limits);
   bool passed() const;
-  // Of a work that may take so many units of what is left of it.
+  // Limits of a work that may take so many units of the remaining time.
   WorkLimits limits(std::int64_t units) const;
 
  private:

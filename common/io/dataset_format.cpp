@@ -43,7 +43,7 @@ std::string line_of(const ShardEntry& entry, int version) {
   return line.dump();
 }
 
-// Of all lines of the list, each with a line end.
+// SHA-256 of all lines of the list, each with a line end.
 std::string list_hash(const DatasetManifest& manifest) {
   Sha256 sha;
   for (const ShardEntry& entry : manifest.shards) sha.update(line_of(entry, manifest.version) + "\n");

@@ -52,8 +52,8 @@ class DatasetFolder {
   std::optional<ShardClaim> claim_;
 };
 
-// What rows of a chunk of a compressed shard are stored as: shuffle and deflate as the HDF5 filters of these names do.
-// `rows` <= chunk_rows; missing rows are zeros. Safe from any thread.
+// Compresses rows into the bytes of a chunk of a compressed shard: shuffle and deflate as the HDF5 filters of these
+// names do. `rows` <= chunk_rows; missing rows are zeros. Safe from any thread.
 std::string compress_chunk(const float* caw, std::uint64_t rows, std::uint64_t chunk_rows);
 
 class ShardWriter {

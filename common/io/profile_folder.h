@@ -1,4 +1,4 @@
-// Several profiles at once: files named one by one, and folders of them.
+// Loads several profiles at once: files named one by one, and folders of them.
 #pragma once
 
 #include <functional>
