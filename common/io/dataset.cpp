@@ -155,7 +155,7 @@ struct DatasetReader::State {
     fail_data(shard_of(i).path + ", row " + std::to_string(i % manifest.shard_rows), what,
               "automap-inspect --verify says whether the file is as it was written");
   }
-  // Reads a row and checks its enumerations, which the dataset's own checks do not cover.
+  // Reads a row without checking its values; row() checks its enumerations.
   RowProblem read_row(std::uint64_t i) const;
 };
 

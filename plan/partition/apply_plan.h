@@ -1,4 +1,4 @@
-// A plan, by anyone, set on a model.
+// Sets a partition plan, from any source, on a model.
 #pragma once
 
 #include <string>

@@ -128,7 +128,7 @@ class Cut {
   std::int64_t cost_ = 0;
 };
 
-// What work costs, in bytes sent between devices in the same time: devices do about 1000 FLOPs, and touch about 20
+// The cost of work, as the bytes sent between devices in the same time: devices do about 1000 FLOPs, and touch about 20
 // bytes of their memory, in the time of a byte on the wire.
 constexpr double kFlopsPerSentByte = 1000;
 constexpr double kTouchedPerSentByte = 20;
@@ -559,7 +559,7 @@ class Repairer {
     model_.relink(shards, *gathers);
   }
 
-  // Of the instructions with a factor in the groups asked for.
+  // The work of all instructions with a factor in the groups asked for.
   double tied_work() const {
     const graph::FlowGraph& flow = model_.flow();
     std::unordered_set<NodeId> ops;

@@ -1,4 +1,4 @@
-// ADP: which dimension of which step input to split (paper 3.3, 4.3).
+// ADP: decides along which dimension to split the step inputs (paper 3.3, 4.3).
 //
 // The candidates are the linkage groups of the step inputs. A batch group that some instruction forbids (a similarity
 // of every example with every other, a batch folded into a minor dimension, routing over all tokens) is repaired: the
@@ -19,7 +19,7 @@ struct RepairResult {
   std::vector<sharding::Gather> gathers;  // for ShardingModel::relink; those that the model had come first
   int gathered_tensors = 0;               // distinct; slices of results are none
   double gathered_bytes = 0;              // per step: of the tensors gathered, each once however many read it
-  // Of the work that is tied to what was asked for, the share that is still split (1: nothing had to be repaired).
+  // The share of the work tied to the requested split that is still split (1: nothing had to be repaired).
   double split_share = 0;
   std::string why_not;  // when not possible
 };

@@ -1,5 +1,5 @@
-// The two flows of a model side by side: the training step's, in which loops and fusions are units, and the sharding
-// model's, in which they are expanded.
+// Matches the two flows of a model: that of the training step, in which loops and fusions are units, and that of the
+// sharding model, in which they are expanded.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// A search beside groups that are given: some are split and some are whole whatever is chosen.
+// Searches beside groups that are given: some of them are split and some are whole whatever is chosen.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace automap::partition {
 
 struct GivenGroups {
-  // Of the problem; neither has to name all: what is given may decide none of it.
+  // Groups of the problem. The two lists need not cover it: the given shardings may decide no group at all.
   std::vector<std::int32_t> split;
   std::vector<std::int32_t> whole;
   PlanEstimate with;  // the step with what is given alone

@@ -1,10 +1,10 @@
-// The shardings that a module carries (graph::user_sharding), taken as given over one axis of devices:
+// Takes the shardings that a module carries (graph::user_sharding) as given over one axis of devices:
 // `--keep-shardings`.
 //
-// The axis is one of the module's meshes that has as many devices as are planned, or all devices of a mesh as one. What
-// a sharding says of that axis is kept; what it says of others is left, and named. Where what is given collides, a
-// tensor is gathered, or exchanged, between the two (a reshard), at the least bytes that a minimum cut finds (repair of
-// data_parallel.h), and stored inputs before use (gather_before_use of stored_parts.h).
+// The axis is one of the module's meshes that has as many devices as are planned, or all devices of a mesh as one. The
+// part of a sharding that concerns this axis is kept; the rest is left out and named in the plan. Where given shardings
+// collide, a tensor is gathered, or exchanged, between the two (a reshard), at the least bytes that a minimum cut finds
+// (repair of data_parallel.h), and stored inputs before use (gather_before_use of stored_parts.h).
 #pragma once
 
 #include <functional>

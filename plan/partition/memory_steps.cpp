@@ -213,7 +213,7 @@ class StepsBuilder {
     }
   }
 
-  // What is read together with something that took more steps to make than it did itself.
+  // Finds values that are read together with another value that took more steps to make.
   void find_read_later() {
     read_later_.assign(at(flow_.size()), false);
     std::vector<std::int32_t> steps;  // on the longest path to a node
@@ -590,7 +590,7 @@ class StepsBuilder {
     for (std::size_t i = 0; i < n; ++i) next[i + 1] += next[i];
     std::vector<MemoryRead> reads(out_.reads.size());
     for (const MemoryRead& read : out_.reads) reads[at(next[at(read.step)]++)] = read;
-    // What reads one buffer several times stands there once.
+    // A step that reads one buffer several times is listed there once.
     out_.reads.clear();
     out_.first_read.assign(1, 0);
     std::size_t k = 0;

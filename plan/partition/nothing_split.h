@@ -1,4 +1,4 @@
-// Why a plan splits nothing, in one sentence: it is an answer that looks like a failure.
+// Explains in one sentence why a plan splits nothing: such an answer looks like a failure.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Plans of the kinds `operator` and `data` (`automap.plan/1`, docs/formats/plan.md): which input tensor is split along
-// which dimension, what follows from it, and what it is estimated to cost.
+// Plans of the kinds `operator` and `data` (`automap.plan/1`, docs/formats/plan.md): the inputs that are split and
+// their dimensions, the consequences, and the estimated cost.
 #pragma once
 
 #include <cmath>
@@ -65,7 +65,7 @@ struct PlanKept {
   std::string written, left;
 };
 
-// What is moved because of them.
+// A tensor that is moved because of kept shardings.
 struct PlanReshard {
   std::string kind, instruction;
   double bytes = 0, times = 1, ms = 0;  // of the whole tensor, each time; per step
@@ -124,16 +124,16 @@ struct PartitionPlan {
   double expected_ms() const { return overlapped_ms.value_or(step_ms); }
 };
 
-// How the leaves of the entry's result are handed back: as they are split, and free ones (gradient buffers set to zero
-// again) like the input whose new value or whose buffer (input_output_alias) they are, so that the next step finds them
-// as this one did.
+// States of the leaves of the entry's result: as they are split. Free ones (gradient buffers set to zero again) are as
+// the input whose new value or whose buffer (input_output_alias) they are, so that the next step finds them as this one
+// did.
 std::vector<sharding::TensorState> result_states(const sharding::ShardingModel& model,
                                                  const sharding::Propagation& decided);
 
-// What follows from a decision: shards, inputs, results, partitioned (of `decided`, whose entries become names of
-// inputs), sums_combined, halos, collectives with their counts and bytes, gathers. `plan->decided` must be filled in;
-// everything else is left alone. `shares`: of a mesh, what the other axis leaves of tensors; bytes are of that. Null:
-// all.
+// Describes the consequences of a decision: shards, inputs, results, partitioned (of `decided`, whose entries become
+// names of inputs), sums_combined, halos, collectives with their counts and bytes, gathers. `plan->decided` must be
+// filled in; everything else is left alone. `shares`: the shares of tensors that the other axis of a mesh leaves, of
+// which bytes are counted. Null: all.
 void describe_decision(const sharding::ShardingModel& model, const sharding::Propagation& decided, PartitionPlan* plan,
                        const sharding::TensorShares* shares = nullptr);
 

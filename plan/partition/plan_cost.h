@@ -1,6 +1,6 @@
-// What a partition plan takes by the one cost that all plans have (common/pipeline), counted as a layout of one stage:
-// what automap-infer --layout says of the same module, layout and options. Beside it a plan has the estimate that its
-// search judged by (price.h).
+// The step time of a partition plan by the one cost that all plans have (common/pipeline), counted as a layout of one
+// stage: automap-infer --layout gives the same for the same module, layout and options. A plan also has the estimate
+// that its search judged by (price.h).
 #pragma once
 
 #include <optional>

@@ -36,17 +36,17 @@ using sharding::Propagation;
 using sharding::ShardingModel;
 using sharding::TensorDim;
 
-// What other objectives and data parallelism would give is a side remark: it may not take long.
+// Other objectives and data parallelism are only compared with: that may not take long.
 constexpr std::int64_t kComparisonUnits = 2'000'000'000;
-// Of what a search may do, cutting groups may do so much where that is more.
+// Cutting groups may take such a part of a search's units, where that is more.
 constexpr std::int64_t kCutShare = 5, kSequenceShare = 8;
 // Below this share of the devices' worth, fewer devices are asked, too; and what they must save to be named.
 constexpr double kPoorShare = 0.25;
 constexpr double kWorthSaying = 0.02;
-// What cutting groups must save of the step to be worth its gathers.
+// Cutting groups must save this share of the step to be worth its gathers.
 constexpr double kWorthCutting = 0.01;
-// How a limit of the peak becomes one of what is kept: searches, as many as the size of a module allows; and from which
-// share on two limits are one.
+// A limit of the peak is turned into a limit of the kept memory by so many searches, depending on the size of a module;
+// two limits in at least the ratio kSameLimit count as one.
 constexpr int kMeshMemoryRounds = 4, kLeastMemoryRounds = 6, kMostMemoryRounds = 16, kMemoryNodes = 60'000;
 constexpr double kSameLimit = 0.995;
 constexpr double kTighter = 0.98, kMostKept = 0.97;
@@ -341,7 +341,7 @@ class Planning {
  private:
   const ModelInput& input(std::int32_t index) const { return model_.inputs()[static_cast<std::size_t>(index)]; }
 
-  // What is searched over: of images whose borders are exchanged, those alone.
+  // The inputs that are searched over: for images whose borders are exchanged, only those.
   std::vector<std::int32_t> asked_inputs() const {
     if (!request_.data) return inputs_;
     if (!model_.halos()) return batched_inputs(model_);
@@ -416,7 +416,7 @@ class Planning {
     }
   }
 
-  // What is kept, and what moves because of it: all but sums that are needed whole.
+  // Describes the kept shardings, and the tensors that move because of them: all but sums that are needed whole.
   void describe_kept(Planned* out) const {
     out->kept = kept_;
     for (const KeptValue& value : kept_.values) {
@@ -453,7 +453,7 @@ class Planning {
     return judge(model_, cost_, inputs, chosen, planner, request_.overlap);
   }
 
-  // What one search finds.
+  // The result of one search.
   struct Found {
     double kept_limit_bytes = 0;  // of what is kept; 0: none
     models::PartitionProblem problem;
@@ -488,10 +488,10 @@ class Planning {
     return middle;
   }
 
-  // What a group saves of the memory is known of what is kept alone (parameters, activations for the backward pass), so
-  // that is what searches limit. How much of it there may be is tried out, by the peaks of the plans that are found:
-  // less and less until one fits or none is found, less than which is not asked; then between the limits tried. Peaks
-  // do not always fall with what is kept, and every plan counts.
+  // Searches within a limit of the peak. A group's saving is only known for the kept memory (parameters, activations
+  // for the backward pass), so that is the quantity that searches limit. The right limit for it is tried out by the
+  // peaks of the plans found: lower and lower until one fits or none is found, below which nothing is asked; then
+  // between the limits tried. Peaks do not always fall with the kept memory, and every plan counts.
   void search_within_memory() {
     const std::vector<sharding::Gather> gathers = model_.gathers();
     search();
@@ -545,7 +545,7 @@ class Planning {
     now_ = std::move(*best);
   }
 
-  // Whether the time of all searches is over: nothing more is begun.
+  // True if the time of all searches is over: nothing more is begun.
   bool late() {
     const bool over = steady_seconds() >= request_.search.limits.ends_s;
     cut_by_time_ = cut_by_time_ || over;
@@ -553,7 +553,7 @@ class Planning {
   }
 
   int memory_rounds() const {
-    // Of a mesh many are planned.
+    // A mesh takes many plans, so each gets fewer rounds.
     if (request_.other != nullptr) return kMeshMemoryRounds;
     return std::clamp(kMemoryNodes / std::max(1, model_.flow().size()), kLeastMemoryRounds, kMostMemoryRounds);
   }
@@ -569,7 +569,8 @@ class Planning {
     cut_groups();
   }
 
-  // Of the model as it is linked now. What a cut has split was looked at with the groups before it.
+  // Makes the problem of the model as it is linked now. Rows of weights that a cut has split were looked at with the
+  // groups before it.
   void make_problem_of(const std::vector<std::int32_t>& inputs, const std::vector<GroupId>& cut = {}) {
     std::vector<bool> rows;
     if (keeps_rows_whole()) {
@@ -701,7 +702,7 @@ class Planning {
     now_.whole_by_overlap = true;
   }
 
-  // Of sums that are combined: parts kept of the sum instead of every summand, where the step is shorter by it.
+  // If sums are combined: keeps parts of the sum instead of parts of every summand, where that shortens the step.
   void keep_parts_of_sums(std::vector<GroupId>* chosen) {
     const std::vector<sharding::Gather> before = model_.gathers();
     std::vector<TensorDim> split;
@@ -734,7 +735,7 @@ class Planning {
 
   // Linkage groups cut where that pays, when the step is estimated shorter by it.
   void cut_groups() {
-    // What is given has its gathers already, beside which none are looked for.
+    // Given shardings have their gathers already; no others are looked for beside them.
     if (!request_.reshard || !by_time_of_variables() || shards_ == 1 || keeps() || late()) return;
     const auto start = std::chrono::steady_clock::now();
     SearchLimits limits = quick_search().limits;
@@ -758,7 +759,7 @@ class Planning {
     }
     if (!found.proven) {
       Resharding narrower = find_resharding(model_, cost_, now_.kept_limit_bytes, work, options);
-      // Of fewer choices: what it proves is not said of all.
+      // This search had fewer choices, so that its bound does not hold for all.
       const double bound_ms = sequences ? std::max(found.bound_ms, narrower.bound_ms) : narrower.bound_ms;
       if (!sequences || narrower.saved_ms > found.saved_ms) found = std::move(narrower);
       found.set_bound(bound_ms);
@@ -770,7 +771,7 @@ class Planning {
                             : request_.overlap     ? estimate_of(now_.chosen).expected_ms()
                             : now_.answers.empty() ? now_.problem.compute_ms + now_.problem.collective_ms
                                                    : now_.answers.front().score.step_ms;
-    // Of the model as it is linked now.
+    // Judges the plan without cuts, on the model as it is linked now.
     std::optional<PartitionAlternative> uncut;
     if (!now_.answers.empty()) uncut = judged(inputs_, now_.chosen, "no group cut");
     model_.relink(shards_, found.gathers);
@@ -821,7 +822,7 @@ class Planning {
     if (!by_time_of_variables() || now_.answers.empty() || request_.other != nullptr || !request_.compare || keeps())
       return;
     if (late()) return;
-    // Of fewer devices the step is known added up: overlapped it is no longer.
+    // The step with fewer devices is known as a sum; overlapped it is no longer than that.
     const double step_ms =
                      request_.overlap ? estimate_of(now_.chosen).expected_ms() : now_.answers.front().score.step_ms,
                  whole_ms = now_.problem.compute_ms + now_.problem.collective_ms;
@@ -982,7 +983,7 @@ class Planning {
     if (other_objective_) plan->alternatives.push_back(std::move(*other_objective_));
   }
 
-  // What the other objective would choose, of groups that are not cut.
+  // Finds the choice of the other objective, among groups that are not cut.
   void ask_other_objective() {
     if (shards_ == 1 || other_objective_ || !request_.compare || late()) return;
     const bool time = request_.objective == PartitionObjective::kTime;
@@ -1049,7 +1050,7 @@ Planned make_plan(ShardingModel* model, const machine::DeviceModel& device, cons
       request.objective != PartitionObjective::kTime) {
     return Planning(model, device, cluster, request).run();
   }
-  // What combining saves of the bytes it may lose by waiting for the last of the sums.
+  // Combining saves bytes, and may lose more time by waiting for the last of the sums: both ways are planned.
   sharding::ShardingModel apart = model->another_axis(model->linkage().shards());
   apart.combine_sums(false);
   Planned combined = Planning(model, device, cluster, request).run();

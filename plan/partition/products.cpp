@@ -128,7 +128,7 @@ bool has_batch_dimensions(const FlowGraph& flow, NodeId op) {
   return list && *list != "{}";
 }
 
-// Of both sides and the result.
+// True if both operands and the result have the dimension.
 bool is_batch(const sharding::OpFactor& factor) {
   return factor.members.size() == 3 && factor.partial.empty();
 }
@@ -165,7 +165,7 @@ RowsOfWeights rows_of_weights(const sharding::ShardingModel& model) {
     const auto operands = flow.operands(op);
     const auto of_weights =
         std::count_if(operands.begin(), operands.end(), [&](NodeId node) { return weights.made[at(node)]; });
-    // Of weights alone: a weight.
+    // A product of weights alone is a weight.
     if (of_weights == 0 || of_weights == static_cast<std::ptrdiff_t>(operands.size())) continue;
     out.products[at(op)] = true;
     any_forward = any_forward || parts[at(op)] != graph::Part::kBackward;

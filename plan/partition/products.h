@@ -1,4 +1,4 @@
-// Which matrix products read weights, and which only what was computed: what a planner may split follows from it.
+// Tells products that read weights from those that read only computed values: it decides what a planner may split.
 #pragma once
 
 #include <vector>

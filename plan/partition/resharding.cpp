@@ -88,7 +88,7 @@ class PathsBuilder {
       const std::int32_t label = found.labels[at(instruction.site)];
       if (label == 0) continue;
       const OpFactor& factor = factor_of(instruction, at(label));
-      // Of the dimensions that are split with it; the result's always are, where it has any.
+      // Joins the pieces of the factor's members that are split together; the result's always is, where it has any.
       std::int32_t first = kNone;
       for (const TensorDim member : factor.members) {
         const std::int32_t piece = piece_of(member);
@@ -204,7 +204,7 @@ class PathsBuilder {
   }
 
  private:
-  // How an instruction may be split.
+  // A way to split an instruction.
   struct Way {
     std::int32_t factor = 0;  // of linkage_.factors(op)
     NodeId in_parts = kNone;  // the operand of which it takes its part; the others of the factor are split
@@ -274,7 +274,7 @@ class PathsBuilder {
     }
   }
 
-  // Whether all tensors of a factor are split together or not at all.
+  // True if all tensors of a factor are split together or not at all.
   bool holds(const OpFactor& factor) const { return !cuttable_[at(factor.op)] && factor.extent % shards_ == 0; }
 
   void join() {
@@ -439,14 +439,14 @@ class PathsBuilder {
     for (NodeId node = 0; node < flow_.size(); ++node) {
       const double bytes = cost_.kept_bytes(node), moved = cost_.other_saved_ms(node);
       const NodeId maker = flow_.producer(node);
-      // What a product makes is reduced in parts where it is split by it (add_instruction).
+      // A product that is split by the dimension reduces its result in parts (counted in add_instruction).
       const double reduced = cuttable_[at(maker)] ? 0 : cost_.other_reduction_saved_ms(node);
       whole_bytes_ += bytes;
       if (bytes <= 0 && moved <= 0 && reduced <= 0) continue;
       const auto rank = static_cast<std::int32_t>(linkage_.groups_of(node).size());
       for (std::int32_t dim = 0; dim < rank; ++dim) {
         if (linkage_.group_of(node, dim) == kNone) continue;
-        // What is saved; counted from what everything whole takes (finish_memory).
+        // Savings are counted from the memory of everything whole (finish_memory).
         problem_.sites[at(piece_of({node, dim}))].memory[kSplit] -= bytes - bytes / shards_;
         problem_.sites[at(piece_of({node, dim}))].cost[kSplit] -=
             moved + (reduced > 0 && !is_closed(maker, {node, dim}) ? reduced : 0);
@@ -467,8 +467,8 @@ class PathsBuilder {
     const auto [found, added] =
         reader_site_.try_emplace(dim_index(dim), static_cast<std::int32_t>(problem_.sites.size()));
     if (added) {
-      // What a product makes is gathered where the product is split by it (made_by_products); what is made whole is
-      // there.
+      // The result of a product that is split by it is gathered there (made_by_products); a result that is made whole
+      // needs no gather.
       const NodeId maker = flow_.producer(dim.node);
       const bool free = cuttable_[at(maker)] || is_closed(maker, dim);
       const double copy = cost_.copy_bytes(dim.node);
@@ -542,7 +542,7 @@ class PathsBuilder {
     }
   }
 
-  // What is split along one dimension and read in parts along another.
+  // Adds exchanges of tensors that are split along one dimension and read in parts along another.
   void exchanges() {
     for (const auto& [from, reader] : reader_site_) {
       const TensorDim dim = dim_of_[at(from)];
@@ -635,7 +635,7 @@ class PathsBuilder {
     return any;
   }
 
-  // Of factor f of the instruction.
+  // Adds the cost between factor f of the instruction and its member `dim`.
   void meet(const Instruction& instruction, std::int32_t f, TensorDim dim) {
     const bool operand = is_operand(instruction.op, dim.node);
     if (!allowed(piece_of(dim)) && (!operand || taken_.count(dim_index(dim)) == 0)) return;
@@ -726,7 +726,7 @@ class PathsBuilder {
 
 namespace {
 
-// Of the pieces that begin without an input those that no input decides either, one in each linkage group.
+// Keeps, of the pieces that begin without an input, those that no input decides either, one in each linkage group.
 void keep_needed_beginnings(const sharding::ShardingModel& model, std::vector<Gather>* gathers) {
   const auto is_begun = [](const Gather& gather) { return gather.kind == Gather::Kind::kBegun; };
   if (std::none_of(gathers->begin(), gathers->end(), is_begun)) return;
@@ -764,8 +764,8 @@ Resharding find(const sharding::ShardingModel& model, const PartitionCost& cost,
   double bound = 0, bound_without = 0;
   Labelling found = solve_decided(&problem, &bound);
   if (found.cost > bound + 1e-9 * std::abs(bound)) {
-    // What is forbidden because no weight decides it may have been too much. Where nobody takes its part of what lies
-    // otherwise, less has to be.
+    // Forbidding pieces that no weight decides may have forbidden too much. If no instruction takes its part of a whole
+    // tensor, less must be forbidden.
     builder.forbid_taking_parts(&without);
     Labelling other = solve_decided(&without, &bound_without);
     if (other.cost < found.cost) found = std::move(other);

@@ -91,7 +91,7 @@ std::vector<PartitionAnswer> run_search(const models::PartitionProblem& problem,
     answer.bound = bound;
     answer.proven = answer.proven || (answer.score.fits && answer.score.value >= bound);
   }
-  // Of equals the proven one, then the simpler algorithm.
+  // Among equals the proven one comes first, then the simpler algorithm.
   std::stable_sort(answers.begin(), answers.end(), [](const PartitionAnswer& a, const PartitionAnswer& b) {
     if (internal::better(a.score, b.score)) return true;
     if (internal::better(b.score, a.score)) return false;

@@ -224,7 +224,7 @@ PartitionAnswer internal::greedy(const models::PartitionProblem& problem, Work& 
       ++reopened;
       changed = true;
     }
-    // What a change has freed.
+    // Adds groups that a change has freed.
     for (const std::int32_t g : order) {
       if (choice.conflicts(g) != 0 || choice.has(g) || problem.value(g) <= least_gain) continue;
       choice.add(g);

@@ -1,4 +1,4 @@
-// What the searchers share.
+// Shared code of the searchers.
 #pragma once
 
 #include <chrono>
@@ -31,7 +31,7 @@ inline std::int64_t units_of(const models::PartitionGroup& group) {
   return kPerGroup + kPerExcluded * static_cast<std::int64_t>(group.excludes.size());
 }
 
-// How long something took, for reports only.
+// Measures time, for reports only.
 class Stopwatch {
  public:
   double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
@@ -51,7 +51,7 @@ class Choice {
   void remove(std::int32_t group);
   // Takes out what excludes it, then adds it.
   void put(std::int32_t group);
-  // What put() would change.
+  // The change of value that put() would make; gain_bytes: of the bytes saved.
   double gain(std::int32_t group) const;
   double gain_bytes(std::int32_t group) const;
   double value() const { return value_; }

@@ -1,5 +1,5 @@
-// A stage of a pipeline by itself: which nodes of a module stand in it, so that a partition can be found for these
-// alone (PlanningRequest::in_stage) instead of for the whole module.
+// Finds the nodes of a module that belong to one stage of a pipeline, so that a partition can be found for these alone
+// (PlanningRequest::in_stage) instead of for the whole module.
 #pragma once
 
 #include <vector>

@@ -26,7 +26,7 @@ bool holds(const OpFactor& factor, TensorDim dim) {
   return std::find(factor.members.begin(), factor.members.end(), dim) != factor.members.end();
 }
 
-// What one variable's splitting reaches, and where it is cut.
+// The tensors that one variable's splitting reaches, and the gathers where it is cut.
 struct Region {
   std::vector<TensorDim> dims;
   std::vector<Gather> gathers;
@@ -254,7 +254,7 @@ class Storing {
     }
   }
 
-  // What the linkage does not allow after all stays whole.
+  // Variables that the linkage does not allow to be split after all stay whole.
   void keep_possible(StoredParts* out) const {
     sharding::Propagation decided(model_.linkage());
     for (const TensorDim dim : batch_) decided.split(dim);

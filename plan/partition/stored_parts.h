@@ -1,14 +1,15 @@
-// Stored in parts, used whole (ZeRO; Rajbhandari et al., 2020; XLA's weight-update sharding, Xu et al., 2020): what a
-// step keeps from one to the next lies in parts over the devices that share the batch.
+// Stores variables and optimizer state in parts and uses them whole (ZeRO; Rajbhandari et al., 2020; XLA's
+// weight-update sharding, Xu et al., 2020): the state that a step keeps lies in parts over the devices that share the
+// batch.
 //
-// The batch is split already. From a variable's stored form its splitting spreads along what ties it (its optimizer
-// slots, its update, other forms of it), up to the first instructions that the batch goes through: there it is gathered
-// before use, and a gradient, made whole, is kept in parts. So nothing of the computation changes but who updates what.
+// The batch is split already. From a variable's stored form its splitting spreads along everything tied to it (its
+// optimizer slots, its update, other forms of it), up to the first instructions that the batch goes through: there it
+// is gathered before use, and a gradient, made whole, is kept in parts. So the computation only changes in who updates
+// what.
 //
-//   kOptimizer  (ZeRO 1 and 2, one thing in a step that does not accumulate gradients) slots and gradients in parts;
-//   the
-//               variable itself whole: its update reads it in parts, and its new value is gathered once per step
-//   kFull       (ZeRO 3, FSDP) variables, too: gathered before use, in a loop over layers in every turn
+//  kOptimizer  (ZeRO 1 and 2, one thing in a step that does not accumulate gradients) slots and gradients in parts;
+//              the variable itself whole: its update reads it in parts, and its new value is gathered once per step
+//  kFull       (ZeRO 3, FSDP) variables, too: gathered before use, in a loop over layers in every turn
 #pragma once
 
 #include <cstdint>

@@ -88,7 +88,7 @@ Policy load_policy(const std::string& path) {
   return policy;
 }
 
-// How an episode decides.
+// The way an episode decides.
 enum class Mode { kWorthwhile, kEverything, kPolicy };
 
 // One learner, and the episodes that it plays.

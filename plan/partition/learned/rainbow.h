@@ -20,15 +20,15 @@ struct RainbowOptions {
   std::uint64_t episodes = 0;
   // Ends after this many episodes, and twice as many as the best one took, without a better answer; 0: never.
   std::uint64_t patience_episodes = 400;
-  // Of the episodes that explore, decisions made at random: from all of them down to a few, each episode its own share.
-  // A quarter of the episodes do not explore, the first one of a given policy among them.
+  // The number of random decisions in an episode that explores: it falls from all of them to this, each episode with
+  // its own share. A quarter of the episodes do not explore, the first one of a given policy among them.
   double random_decisions_end = 2;
   std::uint64_t exploring_episodes =
       200;  // over which it falls; a quarter of them when there is a policy to start from
   double decisions_per_update = 8;
   std::uint64_t policy_every = 16;  // updates between looks at the learner's weights
-  // What rainbow_search adjusts: family, inputs, sizes of the replay, seed, n_step (at most a sixth of the longest
-  // episode); with a policy also its architecture.
+  // The learner's options. rainbow_search adjusts family, inputs, sizes of the replay, seed, n_step (at most a sixth of
+  // the longest episode); with a policy also its architecture.
   models::LearnerOptions learner = default_learner();
   static models::LearnerOptions default_learner();
   // Looked at between decisions; ends the search with the best so far. Empty: never.
