@@ -1,4 +1,4 @@
-// A decided module as something XLA and JAX execute.
+// Writes a decided module in forms that XLA and JAX execute.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What emit_hlo writes, as StableHLO with Shardy's attributes.
+// Writes the module of emit_hlo as StableHLO with Shardy's attributes.
 //
 // StableHLO is printed by jaxlib alone, so a program in Python does it: automap-emit-sdy (scripts/emit_sdy.py), which
 // is beside this program, run by the Python that AUTOMAP_JAX_PYTHON names, else by python3.

@@ -1,10 +1,10 @@
-// A strategy of FlexFlow's space (plan/soap) as something XLA executes, where it can be one.
+// Writes a strategy of FlexFlow's space (plan/soap) for XLA, where XLA can execute it.
 //
-// XLA runs one program on all devices, and says of every tensor how it lies on them. So an operator has to use them
-// all: as many parts as there are devices, each on its own, or, where it cannot be split so often, in a number of parts
-// that divides theirs; then every part is computed several times (the plan has it once, on fewer devices). Which part
-// is where is free: tiles may name devices in any order, and XLA moves what the next operator needs elsewhere. Degrees
-// of several dimensions need no mesh with axes of a kind.
+// XLA runs one program on all devices, and has one sharding for every tensor. So an operator has to use all devices: as
+// many parts as there are devices, each on its own, or, where it cannot be split so often, in a number of parts that
+// divides theirs; then every part is computed several times (the plan has it once, on fewer devices). The place of each
+// part is free: tiles may name devices in any order, and XLA moves the inputs that the next operator needs elsewhere.
+// Degrees of several dimensions need no mesh with axes of a kind.
 #pragma once
 
 #include <string>

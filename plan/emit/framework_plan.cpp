@@ -58,7 +58,7 @@ std::vector<int> devices_of(const PlanDocument& document) {
                                                                           : first_numbers(document.num_devices);
 }
 
-// Of a plan of even groups: the first replicas of its width. Devices that a server has left over are in none.
+// The devices of a plan of even groups: the first replicas of its width. Devices left over in a server are not used.
 std::vector<int> devices_of(const pipeline::PlanCorner& corner, const machine::Cluster& cluster) {
   const machine::Cluster replicas = machine::replicas_of(cluster, corner.width);
   std::vector<int> numbers;
@@ -98,13 +98,13 @@ Inexpressible take_layers(const pipeline::LayerSplit& layers, FrameworkPlan* pla
           "give the model, too (--model), or plan it again"};
 }
 
-// Of schedules that no framework has by name.
+// The order of work, for schedules that no framework has by name.
 pipeline::WorkOrder order_of(const PlanDocument& document) {
   if (document.plan.schedule == pipeline::Schedule::kInterleaved) return {};
   return order_without_times(document.plan, document.micro_batches).value_or(pipeline::WorkOrder());
 }
 
-// Of a layer of the stack, its place; -1: it belongs to none.
+// The place of a layer in the stack; -1: it does not belong to it.
 int place_in_stack(const std::string& layer, const std::string& stack) {
   const auto number = planners::layer_number(layer);
   return number && number->stack == stack ? static_cast<int>(number->index) : -1;

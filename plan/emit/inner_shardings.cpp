@@ -84,7 +84,7 @@ class Chooser {
     return chosen_;
   }
 
-  // Of what any axis has chosen.
+  // Texts for all instructions that any axis has chosen.
   std::map<InstructionId, std::string> texts(const std::vector<bool>& chosen) {
     chosen_ = chosen;
     return texts();
@@ -131,7 +131,7 @@ class Chooser {
  private:
   void choose(NodeId node) { chosen_[static_cast<std::size_t>(flow_.node(node).instruction)] = true; }
 
-  // What is made whole and kept in parts is annotated whole where it is made, and in parts where it is read.
+  // A tensor that is made whole and kept in parts is annotated whole where it is made, and in parts where it is read.
   void read_in_parts(std::map<std::pair<InstructionId, std::size_t>, std::string>* out) const {
     std::set<InstructionId> readers;
     std::map<std::pair<InstructionId, std::size_t>, std::string> texts;
@@ -151,7 +151,8 @@ class Chooser {
     for (auto& [operand, text] : without_differing(std::move(texts))) out->emplace(operand, text);
   }
 
-  // What several calls share and run in different states cannot be annotated; what it reads and what reads it can.
+  // An instruction that several calls share and run in different states cannot be annotated; its operands and readers
+  // can.
   void choose_around_calls() {
     std::vector<NodeId> first(static_cast<std::size_t>(graph_.num_instructions()), kNone);
     std::vector<bool> differs(first.size(), false);
@@ -199,8 +200,8 @@ class Chooser {
     }
   }
 
-  // What is made of positions and is read whole anywhere is held whole: XLA would take the splitting of another reader
-  // of what it is made of, and gather it. A constant spread out is made again wherever it is read.
+  // A value made of positions that is read whole anywhere is held whole: XLA would take the splitting of another reader
+  // of the value's operands, and gather it. A constant spread out is made again wherever it is read.
   void choose_free_read_whole() {
     std::vector<bool> of_positions(static_cast<std::size_t>(flow_.size()), false);
     for (NodeId node = 0; node < flow_.size(); ++node) {
@@ -231,7 +232,7 @@ class Chooser {
     }
   }
 
-  // Whether an instruction that is no free one reads an operand whole, by the factor that is split.
+  // True if an instruction that is not free reads an operand whole, by the factor that is split.
   bool reads_whole(NodeId node, std::size_t operand) const {
     if (!linkage_.is_tensor(node)) return false;
     if (made_whole_.count(node) != 0) return true;
@@ -301,8 +302,8 @@ class Chooser {
            graph_.instruction(graph_.operands(id)[0]).opcode != Opcode::kParameter;
   }
 
-  // Of an instruction that computes several results, one splitting each: an annotation of a result alone is lost on the
-  // way through StableHLO. Nothing where no result was chosen.
+  // The sharding of an instruction that computes several results, one splitting each: an annotation of one result alone
+  // is lost on the way through StableHLO. Empty where no result was chosen.
   std::string text_of_several(NodeId node) const {
     std::vector<std::string> leaves(graph_.shape_of(flow_.node(node).instruction).elements.size(), "{replicated}");
     bool wanted = chosen_[static_cast<std::size_t>(flow_.node(node).instruction)];

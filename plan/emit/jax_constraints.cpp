@@ -23,7 +23,7 @@ using sharding::TensorStateKind;
 
 constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 
-// What a constraint is written for: JAX's word, and how many operands from the first tell it apart.
+// The key of a constraint: JAX's word, and how many leading operands tell equations apart.
 struct EquationKind {
   Opcode opcode;
   const char* word;
@@ -40,7 +40,7 @@ constexpr EquationKind kEquations[] = {{Opcode::kDot, "dot_general", 2},
                                        // A scale, spread over what it scales.
                                        {Opcode::kReshape, "spread", 1, true},
                                        {Opcode::kBroadcast, "spread", 1, true},
-                                       // Of stored weights that are put together or taken apart.
+                                       // Operations that put stored weights together or take them apart.
                                        {Opcode::kSlice, "slice", 1, true},
                                        {Opcode::kPad, "pad", 1, true},
                                        {Opcode::kConcatenate, "concatenate", kAll, true}};
@@ -134,7 +134,7 @@ class ConstraintWriter {
   }
 
  private:
-  // How all equations of one text read: no value for an operand that some read differently.
+  // The common constraint of all equations of one text; an operand that some read differently has no value.
   struct Alike {
     JaxConstraint reads;
     bool moved = false;  // what lies otherwise than it is read or made, by any of them
@@ -159,7 +159,7 @@ class ConstraintWriter {
       std::optional<AxisDims>& dims = out.reads.operands[i];
       if (flow_.shape(operands[i]).dims.empty()) dims.reset();
       if (!dims) continue;
-      // What is made whole may be read whole.
+      // A tensor that is made whole may be read whole.
       for (std::size_t axis = 0; axis < layout_.num_axes(); ++axis) {
         if (layout_.made_whole(operands[i], axis)) (*dims)[axis] = -1;
       }

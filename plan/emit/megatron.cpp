@@ -43,7 +43,7 @@ Emitted emit_megatron(const FrameworkPlan& plan, const FrameworkVersion& version
       return out;
     }
     add("pipeline-model-parallel-size", std::to_string(plan.stages));
-    // What is spread evenly is so without a layout, in every version. A layout says itself how many parts a stage has.
+    // Even stages need no layout, in any version. A layout itself determines the number of parts of a stage.
     if (!all_equal(stack.counts)) {
       if (version.before(0, 13)) {
         out.cannot = {"stages of different numbers of layers before core 0.13",

@@ -1,5 +1,5 @@
-// Layouts in the words of frameworks: what to_type.h writes, and what people have in their scripts. They become a
-// layout as automap-infer --layout takes it.
+// Reads layouts in the words of frameworks: the output of to_type.h, and the lines that people have in their scripts.
+// They become a layout as automap-infer --layout takes it.
 #pragma once
 
 #include <cstdint>

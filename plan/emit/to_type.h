@@ -1,6 +1,6 @@
-// What a person types to run a plan in a framework: the arguments of its launcher, or the files that it reads. One row
-// for each framework of the frameworks' table (plan/planners/frameworks.h), which says what it can run; automap-emit
-// writes them, and automap-infer ends its report with them.
+// The words that a person types to run a plan in a framework: the arguments of its launcher, or the files that it
+// reads. One row for each framework of the frameworks' table (plan/planners/frameworks.h), which says what it can run;
+// automap-emit writes them, and automap-infer ends its report with them.
 #pragma once
 
 #include <optional>
@@ -37,12 +37,12 @@ struct EmitOptions {
   std::string file = "FILE";  // where the main file is written, for what names those beside it
 };
 
-// Whether there is an emitter for it: for every framework but `any`.
+// True if the framework has an emitter: all but `any`.
 bool emits(const planners::Framework& framework);
 std::vector<std::string> emitted_frameworks();  // their names
 Emitted emit_for(const FrameworkPlan& plan, const EmitOptions& options);
 
-// What the user's own program is called, where a framework is used by one.
+// The name of the user's own program, for frameworks that are used by one.
 constexpr const char* kUsersProgram = "train.py";
 
 // The words for the end of a report, and the `to_type` of its JSON.
@@ -64,7 +64,7 @@ Emitted emit_deepspeed(const FrameworkPlan& plan, const EmitOptions& options);
 Emitted emit_torch(const FrameworkPlan& plan, const std::string& layers);
 Emitted emit_jax_mesh(const FrameworkPlan& plan);
 
-// Of a plan whose gradients are summed behind the backward pass, for what cannot be told to.
+// The note on a plan whose gradients are summed behind the backward pass, for frameworks that cannot be told to do so.
 constexpr const char* kSumsBeside =
     "a plan for --gradient-sync overlap: gradients are summed beside the backward pass here";
 

@@ -36,7 +36,7 @@ ModulePaths torchtitan_paths(const FrameworkPlan& plan) {
   return paths;
 }
 
-// Whether the module calls its layers as torchtitan's models do.
+// True if the module names its layers as torchtitan's models do.
 bool has_torchtitan_names(const FrameworkPlan& plan) {
   for (const FrameworkStage& part : plan.parts) {
     for (const std::string& module : part.modules) {

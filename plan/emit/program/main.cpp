@@ -161,7 +161,7 @@ std::optional<machine::Cluster> cluster_of(const EmitProgramOptions& o, const st
   return cluster;
 }
 
-// What stands at the plan's cuts: as its file says, or the model.
+// The layers at the plan's cuts: as its file says, or from the model.
 std::optional<pipeline::LayerSplit> layers_of(const PlanDocument& document, const infer::PlanInput* input) {
   if (input != nullptr) return planners::layers_at_cuts(input->profile, document.plan.cuts);
   if (document.layer_split && document.layer_split->cuts == document.plan.cuts) return document.layer_split;

@@ -1,5 +1,5 @@
-// The question that a plan answered, asked again of a framework: what the nearest plan is that it can run, and what
-// that costs.
+// Asks the question that a plan answered again for a framework: finds the nearest plan that it can run, and the cost of
+// the change.
 #pragma once
 
 #include <optional>
