@@ -54,7 +54,7 @@ class Division {
   // Anywhere, allowed or not. `to` may be kNone.
   void move(UnitId unit, DeviceId to);
   void move_all(const Devices& devices);
-  // What the cost would be after move(), and the larger load of the two devices. The unit need not have a place.
+  // The cost after move(), and the larger load of the two devices. The unit need not have a place.
   struct Outcome {
     Cost cost;
     double own_ms = 0;

@@ -1,6 +1,6 @@
-// What the heuristics divide: units with their work and memory, and nets, each a value with the units that make and
-// read it. Of a work graph, or of another hypergraph some of whose units are taken together (multilevel heuristics,
-// clusters); a division costs the same whichever of them it is looked at in.
+// The hypergraph that the heuristics divide: units with their work and memory, and nets, each a value with the units
+// that make and read it. It is made of a work graph, or of another hypergraph some of whose units are taken together
+// (multilevel heuristics, clusters); a division costs the same in each of them.
 #pragma once
 
 #include <vector>

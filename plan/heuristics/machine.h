@@ -1,4 +1,4 @@
-// The devices that a graph is divided among: how fast they are, what they hold, and what a message between two takes.
+// The devices that a graph is divided among: their speed and memory, and the time of a message between two of them.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ class Machine {
 
   int num_devices() const { return static_cast<int>(speed_.size()); }
   const soap::MachineLinks& links() const { return *links_; }
-  // What a task of `ms` on the reference device takes.
+  // The time on a device of a task that takes `ms` on the reference device.
   double task_ms(double ms, DeviceId device) const { return ms / speed_[at(device)]; }
   double speed(DeviceId device) const { return speed_[at(device)]; }
   double total_speed() const;

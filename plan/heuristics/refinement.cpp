@@ -26,7 +26,7 @@ bool better(const Move& a, const Move& b) {
   if (a.unit == kNone || b.unit == kNone) return b.unit == kNone && a.unit != kNone;
   if (a.outcome.cost.less_than(b.outcome.cost)) return true;
   if (b.outcome.cost.less_than(a.outcome.cost)) return false;
-  // What lessens a load that is not the largest makes room for what comes next.
+  // A move that lessens a load other than the largest makes room for later moves.
   if (a.outcome.own_ms != b.outcome.own_ms) return a.outcome.own_ms < b.outcome.own_ms;
   return std::tie(a.unit, a.to) < std::tie(b.unit, b.to);
 }

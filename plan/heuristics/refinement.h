@@ -1,4 +1,4 @@
-// What follows every heuristic: a division is made legal, then better one move at a time.
+// Follows every heuristic: makes a division legal, then improves it one move at a time.
 #pragma once
 
 #include "plan/heuristics/division.h"

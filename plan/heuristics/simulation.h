@@ -57,7 +57,7 @@ struct Execution {
   int pulled = 0, pushed = 0;        // tasks
 };
 
-// What is true of a run and was not predicted: p * noise[task] * slow[device].
+// Conditions of a run that were not predicted: a task takes p * noise[task] * slow[device].
 struct Conditions {
   std::vector<double> noise, slow;
 };
@@ -73,7 +73,7 @@ struct AssistantRules {
   int alternates = 4;   // of a task
 };
 
-// What the compiler hands to devices.
+// The schedule that the compiler gives to the devices.
 struct Schedule {
   std::vector<DeviceId> home;              // by task
   std::vector<double> priority;            // by task, ms

@@ -248,7 +248,7 @@ class GraphMaker {
     }
   }
 
-  // What is at hand everywhere and takes time all the same (a table of constants) is charged where it is read first.
+  // Charges values that are at hand everywhere and take time all the same (a table of constants) to their first reader.
   void charge_free() {
     for (NodeId id = 0; id < flow_.size(); ++id) {
       if (base_[at(id)] != kNone || ms_[at(id)] <= 0) continue;

@@ -3,11 +3,11 @@
 // This design is ours: of 1906.08168 only the abstract was at hand; nothing here reproduces its numbers. From the
 // abstract come: one graph for the whole training step, modelled costs of computing and of communicating, heuristics
 // that divide it for little communication and good balance, and assistants that correct the division while the step
-// runs. What the costs are, what the heuristics are, in which order they break ties and what an assistant may do is
-// decided here (docs/heuristics.md).
+// runs. The costs, the heuristics, their order of ties and the powers of an assistant are decided here
+// (docs/heuristics.md).
 //
-// Times in ms on the reference device, sizes in bytes; everything finite and not negative. Where a module's graph comes
-// from: training_graph.h. This header knows no HLO, so that tests can make graphs of their own.
+// Times in ms on the reference device, sizes in bytes; everything finite and not negative. training_graph.h makes the
+// graph of a module. This header knows no HLO, so that tests can make graphs of their own.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What the devices of each stage keep in memory, as bars against what they have.
+// Draws the memory that the devices of each stage use, as bars against their capacity.
 #pragma once
 
 #include <string>

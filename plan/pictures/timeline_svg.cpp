@@ -21,7 +21,7 @@ constexpr double kWidth = 1200, kLeft = 190, kRight = 130;
 constexpr double kPlot = kWidth - kLeft - kRight;
 constexpr int kLabelColumns = 27;  // of a group
 constexpr int kTitleColumns = 90;
-// Of a picture in all; a run is about ten bytes. A page shows it on paper and without scripts only.
+// Limits of runs in a picture; a run is about ten bytes. A page shows this picture on paper and without scripts only.
 constexpr std::size_t kMostRuns = 40000, kMostRunsOfPage = 15000;
 
 // Events as short as this are merged.

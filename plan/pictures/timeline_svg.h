@@ -1,4 +1,4 @@
-// The chart as an SVG element, for a file of its own or inside of a page.
+// Draws the chart as an SVG element, for a file of its own or inside of a page.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ enum class SvgPlace {
 };
 std::string chart_svg(const TimelinePicture& picture, SvgPlace place);
 
-// What a legend names, in its order: a class of chart.h, "row" for waiting, "mem" and "limit".
+// The entries of a legend, in its order: a class of chart.h, "row" for waiting, "mem" and "limit".
 struct LegendEntry {
   const char* css;
   const char* words;

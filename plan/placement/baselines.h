@@ -1,5 +1,5 @@
-// What the paper compares its optima with (arXiv 2006.16423, section 7), as the authors' code has it, and what is
-// different here.
+// The baselines that the paper compares its optima with (arXiv 2006.16423, section 7), as in the authors' code, and the
+// differences here.
 #pragma once
 
 #include <cstdint>

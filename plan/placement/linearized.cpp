@@ -44,7 +44,7 @@ std::vector<int> breadth_first(const Units& units) {
   return order;
 }
 
-// What is computed in a unit and on the heaviest way from it to the end.
+// The compute of a unit plus that of the heaviest way from it to the end.
 std::vector<double> work_behind(const Units& units, const std::vector<int>& order) {
   std::vector<double> out(units.units.size(), 0);
   for (auto u = order.rbegin(); u != order.rend(); ++u) {

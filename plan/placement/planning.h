@@ -1,4 +1,4 @@
-// One question, one way to answer it: the call behind `automap-search placement`.
+// Answers one question in one way: the call behind `automap-search placement`.
 #pragma once
 
 #include <cstdint>

@@ -39,8 +39,8 @@ std::string program_path() {
   }
 }
 
-// What is cut: the units that run on accelerators as vertices 0, 1, ..., and between each two what is transferred
-// between them, in either direction.
+// The graph that Scotch partitions: the units that run on accelerators are vertices 0, 1, ..., and the weight between
+// two is their transfers in either direction.
 struct Graph {
   std::vector<int> unit;  // of every vertex
   std::vector<double> ms;

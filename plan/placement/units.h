@@ -1,4 +1,4 @@
-// Nodes that are placed together, and what a set of such units weighs.
+// Units: nodes that are placed together, and the load of a set of such units.
 #pragma once
 
 #include <utility>
@@ -15,7 +15,7 @@ struct Unit {
   bool on_accelerators = true;
 };
 
-// What is paid once per set that the readers stand in, and once by the owner's when some reader stands elsewhere.
+// A transfer is paid once by each set that has readers, and once by the owner's set when some reader is in another set.
 // Outputs of one unit that the same units read are one transfer.
 struct Transfer {
   int owner = 0;

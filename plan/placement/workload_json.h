@@ -21,7 +21,7 @@ struct WorkloadFile {
 // Throws Error(kData) naming source, path, found and expected: keys that are not known, an id given twice, edges to
 // nodes that are not there, to themselves or given twice, different costs on the edges of one node, negative numbers.
 WorkloadFile parse_workload(std::string_view json_text, const std::string& source, double transfer_scale = 1);
-// Whether `bytes` (already gunzipped) are to be read as a workload: JSON that is neither HLO nor one of our files.
+// True if `bytes` (already gunzipped) are to be read as a workload: JSON that is neither HLO nor one of our files.
 bool looks_like_workload(std::string_view bytes);
 
 // The form of msr-fiddle/dnn-partitioning, which parse_workload reads to the same workload. A machine without a limit

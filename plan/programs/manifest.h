@@ -1,4 +1,4 @@
-// The manifest "automap.programs/2": what the programs of a plan take and make.
+// Writes the manifest "automap.programs/2": the inputs and results of a plan's programs.
 #pragma once
 
 #include <string>

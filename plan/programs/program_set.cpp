@@ -30,7 +30,7 @@ class Cutter {
 
   ProgramSet run() {
     find_results();
-    // What is read is known when all that run later are known.
+    // From the last program to the first: a program must make what all later ones read.
     for (int phase = cut_.num_phases(); phase-- > 0;) {
       for (int group = cut_.num_groups(); group-- > 0;) add({Kind::kUpdate, group, phase});
     }

@@ -76,7 +76,7 @@ StepCut::Carried StepCut::reads_of(NodeId id) const {
     all.forward = std::max(all.forward, one.forward);
     if (one.backward >= 0) all.backward = all.backward < 0 ? one.backward : std::min(all.backward, one.backward);
     all.once = all.once || one.once;
-    // What is largest stays where it is; of equal ones the first group's.
+    // The largest operand stays where it is; of equal ones that of the first group.
     if (one.group >= 0 &&
         (all.group < 0 || one.bytes > all.bytes || (one.bytes == all.bytes && one.group < all.group))) {
       all.group = one.group;

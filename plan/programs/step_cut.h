@@ -1,9 +1,9 @@
-// A training step cut by a pipeline plan: which program makes each value of the step.
+// Cuts a training step by a pipeline plan: decides which program makes each value of the step.
 //
 // A part of the model has a forward and a backward, which run once for every micro-batch, and each group of devices has
-// an update, which runs once. What is cheap and depends on weights, constants or the batch alone, and broadcasts, are
-// made again wherever they are read. An update that needs what other groups make (clipping by the global norm) has
-// several phases: a value goes from one group to another between two of them.
+// an update, which runs once. Values that are cheap and depend on weights, constants or the batch alone, and
+// broadcasts, are made again wherever they are read. An update that needs values of other groups (clipping by the
+// global norm) has several phases: a value goes from one group to another between two of them.
 #pragma once
 
 #include <cstdint>
@@ -69,7 +69,7 @@ class StepCut {
   std::string named(graph::NodeId id) const;
 
  private:
-  // What a value that is made again where it is read hands on of what it reads.
+  // The needs of a value that follow from its operands; a value that is made again where it is read passes them on.
   struct Carried {
     int forward = -1, backward = -1;  // the last part of a forward that it needs, the first of a backward
     bool once = false;                // needs an update

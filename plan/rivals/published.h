@@ -1,4 +1,5 @@
-// What published planners of pipelines say of the same question (plan/rivals), as candidates for the plan.
+// Asks published planners of pipelines (plan/rivals) the same question, and takes their answers as candidates for the
+// plan.
 #pragma once
 
 #include <limits>

@@ -42,7 +42,7 @@ class DeltaSimulation {
   void accept();
   void reject();
 
-  // What was looked at, since the beginning: tasks taken, and tasks made anew. For work that is counted.
+  // Counts since the beginning: tasks taken, and tasks made anew. For work that is counted.
   std::int64_t tasks_taken() const { return tasks_taken_; }
   std::int64_t tasks_made() const { return tasks_made_; }
   std::int32_t num_tasks() const { return num_tasks_; }
@@ -133,7 +133,7 @@ class DeltaSimulation {
   std::int32_t num_tasks_ = 0;
   std::int64_t tasks_taken_ = 0, tasks_made_ = 0;
 
-  // What a rejection brings back.
+  // State that a rejection restores.
   bool proposed_ = false;
   std::uint32_t proposal_ = 0;
   OperatorId changed_ = kNone;

@@ -35,10 +35,10 @@ class MachineLinks {
   double memory_bytes(std::int32_t device) const { return memory_[static_cast<std::size_t>(device)]; }
   // Devices are resources 0 .. num_devices()-1, links those behind them.
   int num_resources() const { return num_resources_; }
-  // Of a message; the devices differ.
+  // The link and the time of a message; the devices differ.
   std::int32_t link(std::int32_t from, std::int32_t to) const;
   double send_ms(std::int32_t from, std::int32_t to, double bytes) const;
-  // Of distinct devices, ascending, at least two of them: rings as frameworks build them.
+  // All-reduce over distinct devices, ascending, at least two of them: rings as frameworks build them.
   machine::CollectiveTime all_reduce(const std::vector<std::int32_t>& devices) const;
 
  private:

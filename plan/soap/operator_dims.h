@@ -1,5 +1,5 @@
-// Which dimensions of the tensors of one operator can only be split together, and which not at all: the factors of the
-// propagation rules (common/sharding/rule.h), joined over the instructions of the operator.
+// Finds the dimensions of the tensors of one operator that can only be split together, and those that cannot be split:
+// the factors of the propagation rules (common/sharding/rule.h), joined over the instructions of the operator.
 #pragma once
 
 #include <cstdint>

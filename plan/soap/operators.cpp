@@ -337,7 +337,7 @@ class OperatorFinder {
       }
       out[at(at_.position(id))] = op;
     }
-    // What nobody reads stands with what comes before it.
+    // An instruction that nobody reads joins the operator before it.
     OperatorId last = 0;
     for (OperatorId& op : out) {
       if (op == kNone) op = last;

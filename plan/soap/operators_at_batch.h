@@ -1,4 +1,4 @@
-// The operators of a module as if it had been exported with another batch.
+// Makes the operators of a module as if it had been exported with another batch.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The configurations that a search proposes, and where it starts.
+// Proposes configurations to a search, and the strategies where it starts.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class Proposals {
 
   int devices() const { return devices_; }
   Placement placement() const { return placement_; }
-  // Of kRange and kMesh; how many, and one of them.
+  // For kRange and kMesh: the number of configurations, and one of them.
   std::int64_t count(OperatorId op) const { return of(op).first.back(); }
   Config config(OperatorId op, std::int64_t number) const;
   // There is but one.
@@ -57,9 +57,9 @@ class Proposals {
 // Every operator split along its samples, over as many of the first devices as divide them; what has no samples stands
 // on the first device.
 Strategy data_parallel(const Space& space, int devices);
-// What experts do (A. Krizhevsky, "One weird trick for parallelizing convolutional neural networks", 2014, which the
-// paper compares with for convolutional networks): operators whose weights are larger than what they read and make are
-// split along a parameter dimension, all others as data parallel.
+// The strategy of experts (A. Krizhevsky, "One weird trick for parallelizing convolutional neural networks", 2014,
+// which the paper compares with for convolutional networks): operators whose weights are larger than their operands and
+// results are split along a parameter dimension, all others as data parallel.
 Strategy expert(const Space& space, int devices);
 Strategy random_start(const Space& space, const Proposals& proposals, Rng* rng);
 

@@ -26,7 +26,7 @@ double penalty_ms(double missing_bytes) {
   return missing_bytes * 1e-6 * kPenaltyMsPerMb;
 }
 
-// What a chain has spent of its budget, in [0, 1].
+// The share of its budget that a chain has spent, in [0, 1].
 class Budget {
  public:
   Budget(const Work& work, double seconds) : work_(work), units_(work.left()), seconds_(seconds) {}

@@ -47,7 +47,7 @@ struct SearchOptions {
 };
 constexpr double kPenaltyMsPerMb = 1;  // MB = 1e6 bytes
 
-// Of one chain.
+// The result of one chain.
 struct ChainResult {
   std::string start;
   double start_ms = 0, best_ms = 0;  // with the penalty, where the search shall fit

@@ -18,7 +18,7 @@ namespace automap::soap {
 using OperatorId = std::int32_t;  // 0-based; producers before consumers
 constexpr std::int32_t kNone = -1;
 
-// What packing the order of tasks into a number allows (task_graph.h).
+// Limits that let the order of tasks be packed into a number (task_graph.h).
 constexpr int kMostOperators = 1 << 20, kMostParts = 4096, kMostEdgesPerOperator = 1 << 14;
 
 enum class DimKind : std::uint8_t {
@@ -54,8 +54,8 @@ struct Operator {
   double kept_bytes = 0;  // of what it makes and the backward pass reads, all of it; each part keeps its share
 };
 
-// How a dimension of a tensor lies in the operator that makes it and in the one that reads it: the dimension of the
-// operator that splits it; kNone: every part holds all of it.
+// The splitting of a tensor's dimension in the operator that makes it and in the one that reads it: the dimension of
+// the operator that splits it; kNone: every part holds all of it.
 struct EdgeDim {
   std::int32_t producer = kNone, consumer = kNone;
   std::int64_t extent = 1;
@@ -70,7 +70,7 @@ struct EdgeTensor {
   std::int32_t tensor = kNone;  // the same for edges that read the same tensor; kNone: not known
 };
 
-// What one operator reads of another one.
+// The tensors that one operator reads of another one.
 struct Edge {
   OperatorId producer = 0, consumer = 0;  // producer < consumer
   std::vector<EdgeTensor> tensors;
@@ -108,8 +108,8 @@ void check_strategy(const Space& space, const Strategy& strategy, int devices, c
 // ones.
 std::vector<std::vector<std::int32_t>> degree_vectors(const Operator& op, int most_parts);
 
-// Whether all operators use the same devices in the same number of parts: then the strategy is one mesh, which is what
-// XLA can execute; other strategies need a program per device.
+// True if all operators use the same devices in the same number of parts: then the strategy is one mesh, which XLA can
+// execute; other strategies need a program per device.
 bool same_devices_everywhere(const Strategy& strategy);
 
 }  // namespace automap::soap
