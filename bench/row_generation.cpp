@@ -1,5 +1,5 @@
-// What a row costs, and what the rows of a configuration are like: scales, clusters, limits.
-//   bench-row_generation [CONFIG] [ROWS]
+// Measures the generation of rows, and describes the rows of a configuration: scales, clusters, limits.
+//  bench-row_generation [CONFIG] [ROWS]
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>

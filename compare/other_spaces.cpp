@@ -34,7 +34,7 @@ machine::Cluster without_reserve(const Question& q) {
 
 // --- FlexFlow ---
 
-// What a strategy does, for people.
+// Describes a strategy for people.
 std::string strategy_text(const soap::Space& space, const soap::Strategy& strategy) {
   std::set<std::int32_t> devices;
   int split = 0, beyond_samples = 0;

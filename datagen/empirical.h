@@ -1,5 +1,5 @@
-// The family of rows that are profiles of real models, perturbed: the models of fixtures/
-// (datagen/fixture_profiles.inc, made by scripts/make_fixture_profiles.py), or profiles of the user's own.
+// The family of rows that perturbs profiles of real models: the models of fixtures/ (datagen/fixture_profiles.inc, made
+// by scripts/make_fixture_profiles.py), or profiles of the user's own.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
-// From rows to a dataset on disk: worker threads make blocks of rows, blocks of a shard are written in order, and
-// finished shards are synced by a thread of their own while the next ones are made. What is written depends on the rows
-// alone, not on the number of threads.
+// Writes rows as a dataset on disk: worker threads make blocks of rows, blocks of a shard are written in order, and
+// finished shards are synced by a thread of their own while the next ones are made. The files depend on the rows alone,
+// not on the number of threads.
 #pragma once
 
 #include <cstdint>

@@ -20,8 +20,8 @@ double size_of(double x) {
   return exp2_of(static_cast<float>(std::clamp(x * kLog2E, -kMost, kMost)));
 }
 
-// What every layer repeats: heavy slots (products with a variable) among light ones (element-wise work), and tensors
-// that are alive from one slot to another.
+// The pattern that every layer repeats: heavy slots (products with a variable) among light ones (element-wise work),
+// and tensors that are alive from one slot to another.
 struct Pattern {
   int slots = 1;
   std::array<double, kMostSlots> c{}, light_c{}, w{}, a{};  // c of heavy slots, of light ones
@@ -69,7 +69,7 @@ Pattern draw_pattern(const PatternShape& shape, Rng& rng) {
   return made;
 }
 
-// How large each layer is. What is computed element by element goes with the activations.
+// The size of each layer. Element-wise compute scales with the activations.
 struct Sizes {
   int layers = 1;
   std::array<double, kMostLayers> c, a, w;
@@ -131,7 +131,7 @@ double sum_of(const float* x, int first, int count) {
   return sum;
 }
 
-// What stands before and behind the layers.
+// The instructions before and behind the layers.
 struct Ends {
   int lead = 0, tail = 0;      // instructions
   double light = 0.01;         // their compute over the mean one of the layers

@@ -110,7 +110,7 @@ Json partition_json(const PartitionPlan& p) {
   return out;
 }
 
-// Of a plan made with --overlap: what the step, which is added up, comes to.
+// For a plan made with --overlap: the overlapped time beside the added-up step.
 std::string overlapped_text(const std::optional<double>& overlapped_ms) {
   return overlapped_ms ? " added up, " + format_ms(*overlapped_ms) + " with collectives beside compute" : "";
 }
@@ -125,7 +125,7 @@ std::string reduces_text(const PartitionPlan& p) {
          format_bytes(p.all_reduce_bytes) + " per step";
 }
 
-// What moves, a row each; `indent` before the names.
+// Adds the collectives, a row each; `indent` before the names.
 void add_collectives(const PartitionPlan& p, const std::string& indent, Facts* facts) {
   const auto moved = [](int count, double bytes) {
     return format_count(count) + ", " + format_bytes(bytes) + " per step";
@@ -136,7 +136,7 @@ void add_collectives(const PartitionPlan& p, const std::string& indent, Facts* f
   if (p.permutes > 0) facts->add(indent + "permutes", moved(p.permutes, p.permute_bytes));
 }
 
-// What people are shown of a list of split tensors.
+// The part of a list of split tensors that people are shown.
 std::string tensors_text(const TextTable& table, std::size_t shown, std::size_t all) {
   if (all == 0) return "";
   std::string out = "\n" + table.render("  ");
@@ -144,7 +144,7 @@ std::string tensors_text(const TextTable& table, std::size_t shown, std::size_t 
   return out;
 }
 
-// What a plan takes, where it is known.
+// Adds the plan's step time and memory, where they are known.
 void add_counted(const partition::CountedCost& counted, Facts* facts) {
   if (!counted.cost) return;
   const partition::PlanCost& cost = *counted.cost;

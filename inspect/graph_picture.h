@@ -1,4 +1,4 @@
-// A module's layers and the tensors between them as a picture, the stages of a plan drawn in.
+// Draws a module's layers and the tensors between them, with the stages of a plan.
 #pragma once
 
 #include <string>

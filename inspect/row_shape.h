@@ -1,5 +1,5 @@
-// What a row looks like, whatever its cluster: how far two are apart, which rows are nearest, and a few numbers that
-// tell real models from random ones. docs/formats/inspect.md says why it is measured like this.
+// The shape of a row, whatever its cluster: the distance between two shapes, the nearest rows, and a few numbers that
+// tell real models from random ones. docs/formats/inspect.md gives the reasons for this measure.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ using Shape = std::array<float, 3 * pipeline::kGranularity>;
 
 // `caw` as in RowProblem.
 Shape shape_of(const std::array<float, 3 * pipeline::kGranularity>& caw);
-// Of the profile's normalized row; throws what make_row throws.
+// The shape of the profile's normalized row; throws what make_row throws.
 Shape shape_of(const pipeline::Profile& profile);
 
 // Root mean square of the differences: sqrt(sum (x_k - y_k)^2 / 384), 0 .. 1. It is a metric.

@@ -1,4 +1,4 @@
-// What automap-search writes of a partitioned module: --emit-hlo, --emit-jax, --emit-sdy.
+// The files that automap-search writes for a partitioned module: --emit-hlo, --emit-jax, --emit-sdy.
 #pragma once
 
 #include <functional>

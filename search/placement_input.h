@@ -1,4 +1,4 @@
-// What automap-search placement places: a workload as it is, or one made of a model or a profile.
+// The input of automap-search placement: a workload as it is, or one made of a model or a profile.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-// What automap-search prints.
+// The texts and documents that automap-search prints.
 #pragma once
 
 #include <string>
@@ -28,7 +28,7 @@ std::string mesh_report(const partition::PlannedMesh& planned);
 std::string decision_line(const sharding::ShardingModel& model, const sharding::Propagation& decided,
                           const partition::PartitionPlan& plan, const sharding::TensorShares* shares = nullptr);
 
-// What a partial decision leads to.
+// The consequences of a partial decision.
 struct Completion {
   enum class Outcome { kComplete, kStuck, kConflict };
   Outcome outcome = Outcome::kComplete;
