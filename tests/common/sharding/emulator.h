@@ -67,7 +67,7 @@ void for_each(const Dims& dims, const F& f) {
   }
 }
 
-// What one device holds: per slot, where its part begins and how large the whole tensor is.
+// One device's part: per slot, its beginning and the extents of the whole tensor.
 struct Part {
   std::vector<Dims> begin, whole, local;
 };
@@ -142,7 +142,7 @@ inline Value convolution(const Graph& graph, InstructionId id, const Value& in, 
   const auto extent = [](const Value& v, std::int64_t dim) { return v.dims[static_cast<std::size_t>(dim)]; };
   Value out(local);
   const std::int64_t features_in = extent(kernel, d.kernel_input_feature);
-  // What is on this device says how many groups it has.
+  // The number of groups follows from the parts on this device.
   const std::int64_t feature_groups = divided(extent(in, d.input_feature), features_in);
   const std::int64_t batch_groups = divided(extent(in, d.input_batch), extent(out, d.output_batch));
   Dims kernel_window;
