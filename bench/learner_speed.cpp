@@ -1,6 +1,6 @@
 // Measures an update of the learner per recipe, and the memory of its replay: processor time with one thread, random
 // episodes of the default sizes. docs/learner.md has the table.
-//  bench-learner_speed [UPDATES]
+//   bench-learner_speed [UPDATES]
 #include <sys/sysinfo.h>
 
 #include <algorithm>

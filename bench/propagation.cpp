@@ -1,6 +1,6 @@
 // Measures linkage groups and propagation: on modules, and by depth.
-//  bench-propagation [MODULE...]     (default: fixtures/hlo/{t5_6_6,t5_24_24,bert_large,bert48}.hlo.gz)
-//  bench-propagation --layers N      writes the module with N layers to standard output, for other programs
+//   bench-propagation [MODULE...]     (default: fixtures/hlo/{t5_6_6,t5_24_24,bert_large,bert48}.hlo.gz)
+//   bench-propagation --layers N      writes the module with N layers to standard output, for other programs
 // Times are CPU time of one thread. "full decision": every group decided and the state of every tensor read. "set,
 // undo": split() of one dimension of one input, which is all there is to propagating it, and undo(); every dimension of
 // every input in turn. "and read": the states of all tensors of its group read in between.

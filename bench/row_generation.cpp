@@ -1,5 +1,5 @@
 // Measures the generation of rows, and describes the rows of a configuration: scales, clusters, limits.
-//  bench-row_generation [CONFIG] [ROWS]
+//   bench-row_generation [CONFIG] [ROWS]
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>

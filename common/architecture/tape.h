@@ -1,12 +1,12 @@
 // Records operations on arrays as they are called, and derives their gradients: a training step before it becomes a
 // Graph. The operations are HLO's own, as far as layers of models need them.
 //
-//  Tape tape;
-//  const Value w = tape.parameter("params['w']", {Type::kF32, {4, 2}});
-//  const Value x = tape.parameter("batch['x']", {Type::kF32, {8, 4}});
-//  const Value y = tape.dot(x, w, {{1}, {0}, {}, {}});
-//  const Value loss = tape.reduce_sum(tape.multiply(y, y), {0, 1});
-//  const std::vector<Value> g = tape.gradients(loss, {w});
+//   Tape tape;
+//   const Value w = tape.parameter("params['w']", {Type::kF32, {4, 2}});
+//   const Value x = tape.parameter("batch['x']", {Type::kF32, {8, 4}});
+//   const Value y = tape.dot(x, w, {{1}, {0}, {}, {}});
+//   const Value loss = tape.reduce_sum(tape.multiply(y, y), {0, 1});
+//   const std::vector<Value> g = tape.gradients(loss, {w});
 //
 // Operands must fit: a shape that does not is a bug of the caller, who checks what users say.
 #pragma once

@@ -3,8 +3,8 @@
 // It is for libraries that do not withstand hostile input or a lack of memory. The child sees this process's memory as
 // it was; its changes there are lost, and all it returns is one string, the answer (or memory mapped MAP_SHARED).
 //
-//  ChildProcess child([&](ChildInput&) { return parse(bytes); }, limits);
-//  const ChildResult result = child.finish();
+//   ChildProcess child([&](ChildInput&) { return parse(bytes); }, limits);
+//   const ChildResult result = child.finish();
 //
 // May be used from several threads at once. The work must not use streams, threads or locks that another thread may
 // hold; allocating is fine.

@@ -1,7 +1,7 @@
 // Runs another program to its end, with bytes as its input and output, or replaces this program by it.
 //
-//  const ProgramResult done = run_program({"python3", "script.py", "-"}, text);
-//  if (done.exit_code != 0) throw Error(ErrorKind::kData, done.err);
+//   const ProgramResult done = run_program({"python3", "script.py", "-"}, text);
+//   if (done.exit_code != 0) throw Error(ErrorKind::kData, done.err);
 #pragma once
 
 #include <functional>

@@ -1,6 +1,6 @@
 // The parts of every program's main(): the one place that catches errors, signals, and a checked standard output.
 //
-//  int main(int argc, char** argv) { return automap::run_main(argc, argv, tool_main); }
+//   int main(int argc, char** argv) { return automap::run_main(argc, argv, tool_main); }
 #pragma once
 
 #include <functional>

@@ -1,11 +1,12 @@
 // The order of the forward instructions in which a pipeline is cut: by data flow, layer after layer, never by the text.
 //
 // - A depth-first post-order from the loss (or from the results), always into the deepest operand first: a distant
-//  operand is finished before anything else begins, so branches (residuals, towers, encoder and decoder) stay together.
+//   operand is finished before anything else begins, so branches (residuals, towers, encoder and decoder) stay
+//   together.
 // - Nodes that depend on weights alone, or cheaply on step inputs alone, stand directly before their first use.
 // - Results of a unit (get-tuple-element) stand directly behind it.
 // - A side branch that ends early (an auxiliary loss, a cache that is handed out) is moved up behind its operands when
-//  that keeps fewer bytes alive.
+//   that keeps fewer bytes alive.
 // The order depends on operands, shapes and roles only: writing the instructions in another valid order changes
 // nothing.
 #pragma once

@@ -9,11 +9,11 @@
 // several follow each other: "convolution 3 of 5".
 //
 // Worked cases (before the shared scopes are dropped):
-//  jit(train_step)/jvp(_Model)/Transformer/encoderblock_0/MlpBlock_0/Dense_0/dot_general ->
-//  _Model/Transformer/encoderblock_0
-//  jit(step)/transpose(jvp(layer_3))/attn/mul -> layer_3
-//  jit(f)/jvp(FlaxBert)/encoder/layer/17/attention/self/query/dot_general -> FlaxBert/encoder/layer/17
-//  jit(f)/jvp()/reduce_sum -> (nothing)
+//   jit(train_step)/jvp(_Model)/Transformer/encoderblock_0/MlpBlock_0/Dense_0/dot_general ->
+//   _Model/Transformer/encoderblock_0
+//   jit(step)/transpose(jvp(layer_3))/attn/mul -> layer_3
+//   jit(f)/jvp(FlaxBert)/encoder/layer/17/attention/self/query/dot_general -> FlaxBert/encoder/layer/17
+//   jit(f)/jvp()/reduce_sum -> (nothing)
 #pragma once
 
 #include <functional>

@@ -1,11 +1,11 @@
 // Reads the older "HLO JSON": a syntax tree of HLO text, as planners of 2020 wrote it with a parser generator.
 //
-//  {"Functions": [{"Name": "%add", "Params": [{"Name": "x", "Type": TYPE}, ...], "ReturnType": TYPE, "Body": [
-//     {"VarName": "%r", "Fn": {"ReturnType": TYPE, "Name": "add", "Argument": [{"Type": TYPE, "Value": VALUE}, ...]},
-//      "Meta": [{"Key": "dimensions", "Value": VALUE}, ...]}, ...]}, ...]}
-//  TYPE  = {"DataType": "f32", "Dimensions": [2,3], "Layout": [1,0]} or {"TupleType": [TYPE, ...]}
-//  VALUE = {"Integer"|"Float"|"Scientific"|"String"|"Integers"|"Floats"|"Dicts"|"Slices"|"Boolean"|"Types"|
-//           "Collection"|"Misc": ...}, one of them not null; none: "{}"
+//   {"Functions": [{"Name": "%add", "Params": [{"Name": "x", "Type": TYPE}, ...], "ReturnType": TYPE, "Body": [
+//      {"VarName": "%r", "Fn": {"ReturnType": TYPE, "Name": "add", "Argument": [{"Type": TYPE, "Value": VALUE}, ...]},
+//       "Meta": [{"Key": "dimensions", "Value": VALUE}, ...]}, ...]}, ...]}
+//   TYPE  = {"DataType": "f32", "Dimensions": [2,3], "Layout": [1,0]} or {"TupleType": [TYPE, ...]}
+//   VALUE = {"Integer"|"Float"|"Scientific"|"String"|"Integers"|"Floats"|"Dicts"|"Slices"|"Boolean"|"Types"|
+//            "Collection"|"Misc": ...}, one of them not null; none: "{}"
 //
 // Operands may also stand as {"Type": TYPE, "Name": "%x"}, and Number, Numbers for Integer, Integers. The form drops
 // ENTRY and ROOT: the entry is the last function that no other calls; the root is the last instruction, unless only

@@ -12,7 +12,7 @@
 namespace automap::machine {
 
 // The share of a type's peak that matrix products reach:
-//  share · tiles / (tiles + half_tiles · cores) · k / (k + half_length),
+//   share · tiles / (tiles + half_tiles · cores) · k / (k + half_length),
 // tiles = results / 128², times k / 4096 for longer contractions, which are split. So a product with half_tiles tiles
 // per core, or with a contracted length of half_length, reaches half of an endless one's share.
 struct MatmulEfficiency {

@@ -123,8 +123,8 @@ std::vector<GapOutput> close_gaps(const std::vector<GapInput>& inputs, bool only
 // A lower bound on V of plans of so many stages, whatever their cuts: the larger of
 // - every device at work all the time, and the pipeline filled once;
 // - for every instruction, the stage that holds it: M times its compute plus the sync of its gradients and its update
-//  on the best group of devices (the backward passes that hide an all-reduce stand in front of the stage in V's first
-//  term, too).
+//   on the best group of devices (the backward passes that hide an all-reduce stand in front of the stage in V's first
+//   term, too).
 // For one stage: its V, whether or not it fits.
 class SimpleBounds {
  public:

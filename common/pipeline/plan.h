@@ -16,11 +16,11 @@ namespace automap::pipeline {
 //
 // Alternating: K_s forwards, then a backward and a forward in turn. V, the exact solver and the bounds cover only
 // these.
-//  k1f1b: min(M, S-s+1)   k1f1bOverlap: min(M, 2(S-s)+1)   kGpipe: M
-//  kAdaptive: chosen for the plan, M >= K_1 >= ... >= K_S >= 1, limited by memory alone
+//   k1f1b: min(M, S-s+1)   k1f1bOverlap: min(M, 2(S-s)+1)   kGpipe: M
+//   kAdaptive: chosen for the plan, M >= K_1 >= ... >= K_S >= 1, limited by memory alone
 // Ordered: any other lists of work (work_order.h), which can only be simulated.
-//  kEager: a backward whenever one can begin, else a forward while fewer than K_s are in flight
-//  kInterleaved, kZbH1, kZbV: of even groups, after Megatron-LM and zero bubble   kSearched: the plan's own lists
+//   kEager: a backward whenever one can begin, else a forward while fewer than K_s are in flight
+//   kInterleaved, kZbH1, kZbV: of even groups, after Megatron-LM and zero bubble   kSearched: the plan's own lists
 enum class Schedule : std::uint8_t {
   k1f1b = 0,
   k1f1bOverlap = 1,

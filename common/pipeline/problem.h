@@ -42,15 +42,16 @@ const char* to_string(GradientSync sync);  // "overlap", "after"
 
 // A way to run a stage of r replicas. recompute: only the inputs of each layer are kept, and the layer's forward runs
 // again in the backward. The state that ZeRO shards over the replicas, and the traffic this causes:
-//  0  nothing. Gradients are all-reduced once per step (the sync).
-//  1  the optimizer's state. The sync scatters the sums of the gradients (half an all-reduce), each replica updates its
-//     part, and the updated weights are gathered behind the optimizer, which nothing hides.
-//  2  gradients too: they are scattered after every micro-batch, layer by layer, while the layer in front goes
-//     backward; what that does not hide is added to B. The last micro-batch's scatter is the sync. Weights as in 1.
-//  3  weights too: each layer's are gathered before its forward and again before its backward, while the layer before
-//     it in that order computes; what that does not hide is added to F and B. Two layers are whole at once, the one in
-//     use and the one being gathered (workspace). Gradients as in 2, the last micro-batch's included, since gathers
-//     and scatters share the ports; nothing is gathered behind the optimizer.
+//   0  nothing. Gradients are all-reduced once per step (the sync).
+//   1  the optimizer's state. The sync scatters the sums of the gradients (half an all-reduce), each replica updates
+//   its
+//      part, and the updated weights are gathered behind the optimizer, which nothing hides.
+//   2  gradients too: they are scattered after every micro-batch, layer by layer, while the layer in front goes
+//      backward; what that does not hide is added to B. The last micro-batch's scatter is the sync. Weights as in 1.
+//   3  weights too: each layer's are gathered before its forward and again before its backward, while the layer before
+//      it in that order computes; what that does not hide is added to F and B. Two layers are whole at once, the one in
+//      use and the one being gathered (workspace). Gradients as in 2, the last micro-batch's included, since gathers
+//      and scatters share the ports; nothing is gathered behind the optimizer.
 struct StageVariant {
   int zero = 0;
   bool recompute = false;

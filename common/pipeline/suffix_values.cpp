@@ -23,7 +23,7 @@ constexpr double kLimitRounding = 1e-9;
 }  // namespace
 
 // The effect of a row of stages on the suffix (x, p, y) behind it, any transfer to it already added to the three:
-//  X = max(x + add, max_i(weight_i p + constant_i), least),  Y = max(residue, y - drained),  V = X + Y.
+//   X = max(x + add, max_i(weight_i p + constant_i), least),  Y = max(residue, y - drained),  V = X + Y.
 // A stall term is linear in p with 1 + laps as its weight, so a row of S stages has at most S + 2 lines.
 class Front {
  public:

@@ -3,19 +3,19 @@
 // An instruction whose split factor leaves partial sums (rule.h) needs them reduced: by an all-reduce right there
 // (Placement::kAtOnce), or later. Partial sums stay partial through *linear* instructions of which nothing is split:
 //
-//  add, subtract          of two partial sums (a whole operand would be added once per device)
-//  multiply, divide       by a whole tensor
-//  select                 by a whole mask, between partial sums, or of a partial sum and zeros
-//  pad, reduce-add        with zero
-//  negate, convert        (floating point to floating point of at least 16 bits: rounds partial values)
-//  reshape, transpose, copy, slice, broadcast, reverse, concatenate, barriers, annotations
+//   add, subtract          of two partial sums (a whole operand would be added once per device)
+//   multiply, divide       by a whole tensor
+//   select                 by a whole mask, between partial sums, or of a partial sum and zeros
+//   pad, reduce-add        with zero
+//   negate, convert        (floating point to floating point of at least 16 bits: rounds partial values)
+//   reshape, transpose, copy, slice, broadcast, reverse, concatenate, barriers, annotations
 //
 // Partial maxima and the like stay partial through the last line alone (and minima and maxima through convert). Of all
 // ways to stay partial, Placement::kDelayed takes one that moves the fewest bytes (with 64 kB added for each
 // collective), and of those the one that reduces earliest: a partial sum is reduced once, where something reads it that
 // is not linear, where it leaves the module or goes to another turn of a loop, or before it would grow.
 //
-//  p = dot(x, w), q = dot(x, v), both partial; s = add(p, q); r = tanh(s)   at once: p, q; delayed: s
+//   p = dot(x, w), q = dot(x, v), both partial; s = add(p, q); r = tanh(s)   at once: p, q; delayed: s
 #pragma once
 
 #include <cstdint>

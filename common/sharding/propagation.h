@@ -1,9 +1,9 @@
 // Completes decisions about the splittings of a module's inputs to every tensor; undone in constant time per step.
 //
-//  Propagation p(linkage);
-//  const Outcome o = p.split({wte, 0});    // o.conflict: nothing has changed
-//  p.state(node);                          // split along dim 2
-//  p.undo(mark);
+//   Propagation p(linkage);
+//   const Outcome o = p.split({wte, 0});    // o.conflict: nothing has changed
+//   p.state(node);                          // split along dim 2
+//   p.undo(mark);
 //
 // A decision is about a linkage group: split(tensor, dim) splits its group and rules its neighbours out; keep_whole
 // rules groups out. The order of decisions does not matter (linkage.h says why). Costs: split and undo take time in

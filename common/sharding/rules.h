@@ -67,7 +67,7 @@ Reduction applied_reduction(const graph::Graph& graph, graph::InstructionId id, 
 // neighbours, the same on every device. nullopt when devices' parts do not lie below one another (VALID windows,
 // strides that do not divide the extents), or when XLA does something else (windows cropped on the left, filters'
 // gradients reversed).
-//  input [in] under a window -> [out], both split
+//   input [in] under a window -> [out], both split
 std::optional<Halo> halo_of_window(const graph::WindowDimension& w, std::int64_t in, std::int64_t out);
 //   input [in] and window [in / dilation], both split, are summed up over: the gradient of a filter [out], whole
 std::optional<Halo> halo_of_contraction(const graph::WindowDimension& w, std::int64_t in, std::int64_t out);

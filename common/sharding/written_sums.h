@@ -4,12 +4,13 @@
 // as jax.shard_map does: the instruction that leaves it reads its operands as the parts of one device, and everything
 // up to an explicit all-reduce is marked as partitioned already (plan/emit/combined_sums.h). That works for
 //
-//  - sums that a dot, a convolution without groups or a reduce leaves. (Look-ups in a split table and scatters into one
-//    are masked by the partitioner, which alone knows the rows of a device.)
-//  - linear steps in one computation: a value that a call, a loop or a tuple hands on is reduced first;
-//  - results that are not what their computation returns, so that a line may stand behind them;
-//  - besides the linear instructions of collectives.h, additions of a whole tensor: every device adds its share of it,
-//    1/N, which is exact where N is a power of two (residual streams: x + q + k + v).
+//   - sums that a dot, a convolution without groups or a reduce leaves. (Look-ups in a split table and scatters into
+//   one
+//     are masked by the partitioner, which alone knows the rows of a device.)
+//   - linear steps in one computation: a value that a call, a loop or a tuple hands on is reduced first;
+//   - results that are not what their computation returns, so that a line may stand behind them;
+//   - besides the linear instructions of collectives.h, additions of a whole tensor: every device adds its share of it,
+//     1/N, which is exact where N is a power of two (residual streams: x + q + k + v).
 //
 // An instruction that several calls share must be in one state in all of them: Placement::kCombined ensures that.
 #pragma once

@@ -1,11 +1,11 @@
 // Writes out partial sums that are carried to another place before they are reduced (sharding::Placement::kCombined),
 // by hand, as jax.shard_map does:
 //
-//  %x.part = f32[16,8] custom-call(%x.sharded), custom_call_target="SPMDFullToShardShape", sharding={manual}
-//  %p = f32[16,32] dot(%x.part, %w.part), ..., sharding={manual}     one device's summand of the whole
-//  %s = f32[16,32] add(%p, %q), sharding={manual}                    and of the sum of two
-//  %s.reduced = f32[16,32] all-reduce(%s), ..., sharding={manual}
-//  %s.sum = f32[16,32] custom-call(%s.reduced), custom_call_target="SPMDShardToFullShape", sharding={replicated}
+//   %x.part = f32[16,8] custom-call(%x.sharded), custom_call_target="SPMDFullToShardShape", sharding={manual}
+//   %p = f32[16,32] dot(%x.part, %w.part), ..., sharding={manual}     one device's summand of the whole
+//   %s = f32[16,32] add(%p, %q), sharding={manual}                    and of the sum of two
+//   %s.reduced = f32[16,32] all-reduce(%s), ..., sharding={manual}
+//   %s.sum = f32[16,32] custom-call(%s.reduced), custom_call_target="SPMDShardToFullShape", sharding={replicated}
 //
 // No carried tensor is split, so that shapes stay as they are; only the instructions that leave partial sums read
 // parts.

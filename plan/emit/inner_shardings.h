@@ -6,16 +6,14 @@
 // module's parameters and results:
 // - those that leave partial sums: there a splitting ends;
 // - those that read a free tensor (linkage.h) of a shape that is read in different states: XLA makes one tensor of
-// equal
-//  constants, where we see one per use;
+//   equal constants, where we see one per use;
 // - free tensors made by an instruction that cannot be split (a concatenation of sines and cosines): held whole;
 // - everything in the bodies of loops, and the instructions that make and read their state;
 // - convolutions along whose windows neighbours exchange borders: XLA carries no splitting through windows that are as
-//  large as their result;
+//   large as their result;
 // - at a gather, the instructions that read or make the tensor, and the operands of the reader;
 // - readers and producers of the arguments and results of calls that share an instruction and run it in different
-// states;
-//  the instruction itself is left to XLA.
+//   states; the instruction itself is left to XLA.
 // A free tensor that several states of loops begin with, or that a scatter writes into, cannot be annotated itself when
 // it is read in different ways: it is read through annotations. With several axes, an instruction that any of them
 // wants annotated is annotated with all. An instruction that only reshapes one of several results (of a barrier, say)

@@ -3,10 +3,10 @@
 // A task is a kernel: an instruction of the step's data flow (common/graph/dependence.h) with its time by the device
 // model, and the light ones that belong to it. An instruction is light if it takes no time of its own, because it is
 // part of another kernel, or only names a value:
-//  - movement of one value (reshape, broadcast, ...) is that value: readers get the original;
-//  - values made of constants and step inputs alone are made wherever they are read;
-//  - an instruction that reads one task, or is read by one task, of its own pass belongs to that task, which makes no
-//    cycle.
+//   - movement of one value (reshape, broadcast, ...) is that value: readers get the original;
+//   - values made of constants and step inputs alone are made wherever they are read;
+//   - an instruction that reads one task, or is read by one task, of its own pass belongs to that task, which makes no
+//     cycle.
 // A `while` and a `fusion` are one task each, whatever is in them; a loop over micro-batches is not one: its turn is
 // the step. Step inputs are at hand everywhere. Weights, optimizer slots and other state are tasks that take no time:
 // they lie on a device, and cross to every other one that reads them.

@@ -1,9 +1,9 @@
 // The most memory that a device needs at once in one step of a module: arguments, results, and everything that lives
 // between (activations, gradients, buffers of single instructions), as XLA would allocate it.
 //
-//  total = arguments                    every input of the entry
-//        + results                      those that take no argument's place (input_output_alias)
-//        + temporaries                  the most that is alive at once besides, over the steps (memory_steps.h)
+//   total = arguments                    every input of the entry
+//         + results                      those that take no argument's place (input_output_alias)
+//         + temporaries                  the most that is alive at once besides, over the steps (memory_steps.h)
 //
 // The order of the steps is that of XLA's memory scheduler: depth first from the results. Among the operands of a step
 // it first takes those that are read most often before and behind them, then the largest. A loop's or a branch's own

@@ -6,12 +6,12 @@
 // does not pass (it is blocked, or parted into sizes that the devices do not divide). All other instructions hold their
 // tensors together. A piece is split or not; a product is split by one of its factors or by none; a tensor that is read
 // whole somewhere is gathered, once for all its readers. The cheapest choice is a labelling (labelling.h):
-//  split by a factor    all tensors of the factor are split with it; its compute is divided, partial sums are reduced.
-//                       One operand of a product or a convolution may also lie whole (every device takes its
-//                       part: nothing moves), or be split along another dimension: an all-to-all, or a part of the
-//                       gathered tensor
-//  split by another     its operands are whole, or gathered: an all-gather; its result is whole, or every device
-//                       keeps its part: nothing moves
+//   split by a factor    all tensors of the factor are split with it; its compute is divided, partial sums are reduced.
+//                        One operand of a product or a convolution may also lie whole (every device takes its
+//                        part: nothing moves), or be split along another dimension: an all-to-all, or a part of the
+//                        gathered tensor
+//   split by another     its operands are whole, or gathered: an all-gather; its result is whole, or every device
+//                        keeps its part: nothing moves
 // With rows_whole, products of weights are split along the weights' own dimensions alone. Never split: pieces that no
 // weight decides, neither by itself nor by other pieces split with it: the batch, and values that exist only between
 // instructions. Where the cheapest labelling splits such a piece it is forbidden, and solved again. But attention

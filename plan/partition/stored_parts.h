@@ -7,9 +7,9 @@
 // is gathered before use, and a gradient, made whole, is kept in parts. So the computation only changes in who updates
 // what.
 //
-//  kOptimizer  (ZeRO 1 and 2, one thing in a step that does not accumulate gradients) slots and gradients in parts;
-//              the variable itself whole: its update reads it in parts, and its new value is gathered once per step
-//  kFull       (ZeRO 3, FSDP) variables, too: gathered before use, in a loop over layers in every turn
+//   kOptimizer  (ZeRO 1 and 2, one thing in a step that does not accumulate gradients) slots and gradients in parts;
+//               the variable itself whole: its update reads it in parts, and its new value is gathered once per step
+//   kFull       (ZeRO 3, FSDP) variables, too: gathered before use, in a loop over layers in every turn
 #pragma once
 
 #include <cstdint>

@@ -2,17 +2,17 @@
 // (workload.h); the sources of its numbers are ours:
 //
 // - Times are the device model's, on the cluster's slowest devices: accelerators are all alike there. Of one run of the
-//  module, a micro-batch as it was exported; "per sample" is per such a micro-batch. The optimizer's update, once per
-//  step, is not in them.
+//   module, a micro-batch as it was exported; "per sample" is per such a micro-batch. The optimizer's update, once per
+//   step, is not in them.
 // - A CPU core takes kCpuFactor times as long, as in the authors' layer graphs. Models come without CPU cores.
 // - The paper's transfers go between an accelerator and the memory of the host, the same for all, and both sides are
-//  busy with one. Devices of a cluster send to each other: here a transfer is a message over the slowest link between
-//  two of them, and both sides are busy with it. Placements know nothing of servers.
+//   busy with one. Devices of a cluster send to each other: here a transfer is a message over the slowest link between
+//   two of them, and both sides are busy with it. Placements know nothing of servers.
 // - Memory: weights, gradients and optimizer state, frozen weights, and the stash of one micro-batch for its backward
-//  pass; with its forward node. A pipeline has several micro-batches in flight, which the paper does not look at.
+//   pass; with its forward node. A pipeline has several micro-batches in flight, which the paper does not look at.
 // - A forward node and its backward node have one colour. Each transfers its output: the forward node the values that
-//  others read, the backward node the gradients that it sends back (to all nodes that it read from, even where one
-//  needs its own alone).
+//   others read, the backward node the gradients that it sends back (to all nodes that it read from, even where one
+//   needs its own alone).
 #pragma once
 
 #include <optional>

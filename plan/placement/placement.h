@@ -1,8 +1,8 @@
 // Assigns nodes to devices, and judges such a placement (arXiv 2006.16423, sections 3 and 4).
 //
 // Devices 0 .. k-1 are accelerators, k .. k+l-1 CPU cores. An accelerator that holds the set S works
-//  load = sum of p over S + sum of c_u over distinct u outside S that an edge leads from into S
-//       + sum of c_u over distinct u in S that an edge leads from out of S
+//   load = sum of p over S + sum of c_u over distinct u outside S that an edge leads from into S
+//        + sum of c_u over distinct u in S that an edge leads from out of S
 // per sample, a CPU core the sum of p. Samples flow through as through a pipeline, so that the time per sample is the
 // largest load (throughput). Latency is the time of one sample alone: CPU cores, of which there are always enough, run
 // a node as soon as its inputs are there; an accelerator takes all inputs of a piece, runs it and gives all outputs.

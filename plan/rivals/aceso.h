@@ -14,7 +14,7 @@
 // - Tensor width and micro-batch size are no primitives: every width and split is searched (best_over_splits).
 // - Recomputation and ZeRO are settled behind every primitive, for a stage as a whole: of those that fit the least t.
 // - Operators move one by one or by whole layers, and groups of devices also pass on the fewest that leave both
-//  sizes that a stage may have.
+//   sizes that a stage may have.
 // - The idlest stage is the one with the least t, or share of memory, whatever its devices achieve.
 // - Effort is counted in configurations, not in seconds. No fine-tuning of single operators: a stage has one width.
 #pragma once

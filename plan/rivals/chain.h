@@ -1,7 +1,7 @@
 // Shared parts of published planners of pipelines: a model as a chain of units, stages as runs of units on consecutive
 // devices, and the dynamic program for the least of
 //
-//    sum_i t_i + (M - 1) max_i t_i
+//     sum_i t_i + (M - 1) max_i t_i
 //
 // over all such plans (Alpa, arXiv 2201.12023, equation 2). t_i, in ms: forward and backward of one micro-batch; the
 // work of stage i once per step (whole sync, optimizer), spread over the M micro-batches; and, where the planner counts

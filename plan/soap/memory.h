@@ -5,8 +5,7 @@
 // - Weights, gradients and slots of a part, once per device for all of its parts that hold the same ones.
 // - Of an operator's results that the backward pass reads, each part its share: parts are of equal size.
 // - The share of those that a device was sent, once per message (task_graph.h): it is kept there until its backward
-// pass,
-//  too.
+//   pass, too.
 // - Not here: workspaces, frozen weights, fragments. Peaks are those of a step that keeps everything until it ends.
 #pragma once
 

@@ -16,9 +16,9 @@
 // Dimensions come from the rules of common/sharding: dimensions of the operator's tensors that can only be split
 // together are one. Those of the main instruction's result (of a reduction: of its operand) can be split where no
 // instruction of the operator forbids it. It is
-//  - a sample dimension, where it holds samples (profile/batch_dims.h);
-//  - else a parameter dimension, where it is one of a weight that the operator reads;
-//  - else an attribute dimension.
+//   - a sample dimension, where it holds samples (profile/batch_dims.h);
+//   - else a parameter dimension, where it is one of a weight that the operator reads;
+//   - else an attribute dimension.
 // Dimensions that are summed up inside the operator are not split, as in the paper (contracted ones are not in the
 // result), except for samples: parts then have statistics of their own, as batch normalization has under data
 // parallelism. Windows are split along space: a part reads its neighbours' borders.

@@ -1,17 +1,16 @@
 // The task graph of a strategy (FlexFlow, section 5.1): the resource of every task, and the tasks that it waits for.
 //
 // - A forward task for every part of every operator, and behind it, where the operator has a backward pass, a backward
-//  task. Its time is that of the operator without launches, divided by the number of parts, and its launches, over the
-//  device's speed. (Not slower in small tiles, as kernels are.)
+//   task. Its time is that of the operator without launches, divided by the number of parts, and its launches, over the
+//   device's speed. (Not slower in small tiles, as kernels are.)
 // - For a part that reads bytes of another operator's part: on the same device nothing but an order, else a message on
-//  the link between the two devices. Where several parts hold the same slab, it comes from the one on the reader's
-//  device, else from one in its server, else from the first. Gradients go the same ways back.
+//   the link between the two devices. Where several parts hold the same slab, it comes from the one on the reader's
+//   device, else from one in its server, else from the first. Gradients go the same ways back.
 // - Weights that several devices hold: when the backward tasks of all parts that share them have ended, an all-reduce
-// of
-//  their gradients, as a ring through these devices in ascending order: a message on every hop's link, each as long as
-//  the whole all-reduce takes by common/machine/collectives.h; then the optimizer on every device. (FlexFlow's code
-//  sends gradients to one holder and weights back, or adds the time of reductions after the simulation; rings are what
-//  frameworks do, and take part in the contention of links here.)
+//   of their gradients, as a ring through these devices in ascending order: a message on every hop's link, each as long
+//   as the whole all-reduce takes by common/machine/collectives.h; then the optimizer on every device. (FlexFlow's code
+//   sends gradients to one holder and weights back, or adds the time of reductions after the simulation; rings are what
+//   frameworks do, and take part in the contention of links here.)
 //
 // A graph is kept in blocks, one for an operator and one for an edge, so that a change of one operator's configuration
 // is a change of its block and of those of its edges (delta_simulation.h).
