@@ -46,7 +46,7 @@ struct LayerGroup {
   std::vector<Block> blocks;
 };
 
-// A block's norm: of what it reads, of its sum with the stream, or of what it reads and of what it gives.
+// The place of a block's norm: on its input, on the sum with the stream, or on its input and its output.
 enum class NormPlace : std::uint8_t { kBefore, kBehind, kAround };
 
 struct Stack {

@@ -48,7 +48,7 @@ struct Window {
   std::string labels = "b01f_01io->b01f";  // as HLO has them
 };
 
-// One operation. What `numbers` and `more` hold is the operation's (tape.cpp).
+// One operation. The meaning of `numbers` and `more` depends on the operation (tape.cpp).
 struct Node {
   graph::Opcode opcode = graph::Opcode::kUnknown;
   Array array;  // of a tuple: unused (optimization barrier, sort), or its second part (random bits)
@@ -97,13 +97,13 @@ class Tape {
   // x [samples, height, width, in], kernel [height, width, in, out] -> [samples, height / stride, width / stride, out].
   Value convolution(Value x, Value kernel, std::int64_t stride);
   Value reduce_sum(Value x, const Dims& dims) { return reduce(x, dims, false); }
-  // Without a derivative: what it is for does not need one.
+  // Without a derivative, which its uses do not need.
   Value reduce_max(Value x, const Dims& dims) { return reduce(x, dims, true); }
   Value compare(const std::string& direction, Value a, Value b);
   Value select(Value which, Value a, Value b);
   // x [batch.., n, rest..] at ids [batch.., m..] -> [batch.., m.., rest..], with `batch` leading dimensions alike.
   Value take(Value x, Value ids, std::int64_t batch);
-  // x with `rows` added to it at ids: what take() gets its derivative from.
+  // x with `rows` added to it at ids: the derivative of take() uses it.
   Value put(Value x, Value ids, Value rows, std::int64_t batch);
   // (keys, values) along the last dimension by ascending keys (descending where asked), both without derivatives.
   std::pair<Value, Value> sort(Value keys, Value values, bool descending);

@@ -19,8 +19,8 @@ constexpr int kExitInterrupted = 130;
 // Error(kIo), a reader that went away (EPIPE) ends the program quietly with its own code.
 int run_main(int argc, char** argv, const std::function<int(int, char**)>& body);
 
-// Results are written to standard output by these two only; both throw Error(kIo) when that fails. When the reader
-// went away, this and what follows is dropped: the files that the program writes do not depend on it.
+// Results are written to standard output by these two only; both throw Error(kIo) when that fails. When the reader went
+// away, this and all later output is dropped: the files that the program writes do not depend on it.
 //
 // Text for people: everything in it but line ends is made printable (common/base/printable.h).
 void print(std::string_view text);
@@ -39,8 +39,8 @@ void set_json_errors(bool on);
 
 // SIGINT, SIGTERM and SIGHUP. By default the first one ends the process at once (exit 128 + signal number, temporary
 // files removed). While a StopToken is alive the first one only raises the flag and the next one ends the process.
-// SIGXCPU and SIGQUIT always end it, temporary files removed. What was ignored when the program started (nohup) stays
-// so.
+// SIGXCPU and SIGQUIT always end it, temporary files removed. Signals that were ignored when the program started
+// (nohup) stay ignored.
 class StopToken {
  public:
   StopToken();

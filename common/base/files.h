@@ -1,4 +1,5 @@
-// Whole files in: bounded reading (plain or gzipped), hashes. Whole files out: common/base/atomic_file.h.
+// Reads whole files, bounded, plain or gzipped, and computes hashes. Whole files are written by
+// common/base/atomic_file.h.
 #pragma once
 
 #include <array>

@@ -36,7 +36,7 @@ struct InOrder {
   std::function<bool(std::size_t)> wanted;
   // True if no turn may begin any more because the time is over. Turns that have begun are still taken. Empty: never.
   std::function<bool()> over;
-  // Notes what is known when turn i begins; never beside those named here but `work`. Empty: nothing.
+  // Records the known state when turn i begins; runs beside none of these functions but `work`. Empty: nothing.
   std::function<void(std::size_t)> begin;
   // The turn itself: runs beside others, and leaves its result where `take` finds it by i.
   std::function<void(std::size_t, const Dropped&)> work;

@@ -15,7 +15,7 @@ namespace automap {
 // The values of one JSON object.
 class JsonObject {
  public:
-  // `object` must stay alive; `where` is what complaints start with. Throws when it is no object.
+  // `object` must stay alive; errors begin with `where`. Throws when `object` is no object.
   JsonObject(const Json& object, std::string where);
 
   // Present and not null.

@@ -39,13 +39,13 @@ class JsonValue {
   std::vector<std::pair<std::string, JsonValue>> members() const;
   // Every key is one of these; else the error names the nearest and all of them.
   void only_keys(const std::vector<std::string>& known) const;
-  // The object's "schema" is `prefix` and a whole number up to `newest`; `what` it is then: "a cluster file". Returns
-  // the number. Without the key: `absent`, or an error when that is 0.
+  // The object's "schema" must be `prefix` and a whole number up to `newest`, which is returned; `what` names such a
+  // document: "a cluster file". Without the key: `absent`, or an error when that is 0.
   int schema(const std::string& prefix, int newest, const std::string& what, int absent = 0) const;
 
   std::vector<JsonValue> items() const;  // of an array
 
-  // Numbers in [smallest, largest] of a size that in_file_range() allows; `what` they are, for the error: "a number of
+  // Numbers in [smallest, largest] of a size that in_file_range() allows; `what` describes them in errors: "a number of
   // GB/s above 0".
   double number(double smallest, double largest, const std::string& what) const;
   double positive(const std::string& unit) const;      // above 0

@@ -118,8 +118,8 @@ class OptionTable {
   // Returns false when the answer (help, version, resolved configuration) has been printed and the tool is done.
   bool parse(int argc, const char* const* argv);
 
-  // After parse(): what another input of the tool says of an option that nothing else has set; `source` names it in
-  // complaints, which are of kConfig.
+  // After parse(): sets the value that another input of the tool gives an option, if nothing else has set it; `source`
+  // names that input in errors, which are of kConfig.
   void set_unless_given(const std::string& name, const std::string& value, const std::string& source) {
     assign_from_config(name, {value}, source);
   }

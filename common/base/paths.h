@@ -35,11 +35,11 @@ std::string name_in_folder(const std::string& path);
 std::vector<std::string> names_in_folder(const std::string& folder);
 
 // The descriptor that an output path stands for: "-" and /dev/stdout are 1, /dev/stderr 2, /dev/fd/N N; else -1. Opened
-// by their paths they would be files of their own, written from the start and over what is there.
+// by their paths they would be files of their own, written from the start and over their old content.
 int descriptor_of_output(const std::string& path);
 
-// Where a file written to `path` will be: links followed, the last of which may point at what is not there yet.
-// Throws Error(kIo) naming a loop of links, or a part of the path that is no folder.
+// The path where a file written to `path` will be: links followed, the last of which may point at a file that does not
+// exist yet. Throws Error(kIo) naming a loop of links, or a part of the path that is no folder.
 std::string resolve_output(const std::string& path);
 
 // Makes the folder and those above it that are missing; none of it is an error when it is there. A dangling link is

@@ -27,7 +27,7 @@ std::string printable_lines(std::string_view text);
 // neither characters nor escapes: excerpt("ab\ncd", 4) = "ab…".
 std::string excerpt(std::string_view text, int width);
 
-// Appends what the character at `at` looks like (a byte, when it begins no character; the whole of an escape that
+// Appends the printable form of the character at `at` (a byte, when it begins no character; the whole of an escape that
 // stands in the text) and returns where the next one begins.
 std::size_t append_printable(std::string_view text, std::size_t at, std::string* out);
 

@@ -15,7 +15,7 @@ struct RegularFile {
 };
 RegularFile open_regular_file(const std::string& path, const std::string& missing_hint = "");
 
-// Only throws as that does: for what is read as a whole afterwards.
+// Only throws as open_regular_file does: for files that are read as a whole afterwards.
 void require_regular_file(const std::string& path, const std::string& missing_hint = "");
 
 }  // namespace automap

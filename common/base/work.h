@@ -43,7 +43,7 @@ class Work {
  public:
   Work() = default;  // without end
   explicit Work(WorkLimits limits);
-  // A part of `whole`: at most `units` of it. What is spent here is spent there, and what ends the whole ends the part.
+  // A part of `whole`: at most `units` of it. Units spent here are spent there, and the end of the whole ends the part.
   // `whole` must outlive the part.
   Work(Work& whole, std::int64_t units);
   Work(const Work&) = delete;
@@ -55,7 +55,7 @@ class Work {
   }
   // True once the units are spent, the time has passed or somebody cancelled, and from then on.
   bool over();
-  // A clock or `cancelled` ended it, or what it is a part of: another run may come further.
+  // True if a clock or `cancelled` ended it, or the work that it is a part of: another run may come further.
   bool stopped() const { return stopped_; }
   std::int64_t spent() const { return spent_; }
   // Units until over(), at least 0; kNoEnd without a limit.

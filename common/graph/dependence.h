@@ -26,9 +26,9 @@ struct FlowOptions {
   // These are expanded as if they ran their body once on the initial state (a loop over micro-batches is a training
   // step of its own).
   std::vector<InstructionId> expanded_whiles;
-  // Every other `while` is expanded once, as one turn of many: its body reads loop parameters (FlowLoop), and what
-  // reads its result reads what the body hands on. The condition is left out: no value of the flow reads it, and what
-  // it compares are counters. A `while` stays a unit when the module's expansion would go beyond kMaxFlowNodes.
+  // Every other `while` is expanded once, as one turn of many: its body reads loop parameters (FlowLoop), and readers
+  // of its result read the values that the body hands on. The condition is left out: no value of the flow reads it, and
+  // it compares only counters. A `while` stays a unit when the module's expansion would go beyond kMaxFlowNodes.
   bool loops = false;
   // Fusions of all kinds are expanded like calls.
   bool fusions = false;
@@ -114,8 +114,8 @@ class FlowGraph {
   std::vector<FlowLoop> loops_;
 };
 
-// Targets of the marks around what a user divided by hand (jax.shard_map): the whole goes in and a device's part comes
-// out, and the other way round.
+// Targets of the marks around a part that a user partitioned by hand (jax.shard_map): the whole goes in and a device's
+// part comes out, and the other way round.
 bool enters_shards(std::string_view target);
 bool leaves_shards(std::string_view target);
 // Targets of custom-calls that say how values lie on devices, and do nothing to them.

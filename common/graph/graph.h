@@ -3,7 +3,7 @@
 // Strings are views into memory the Graph owns (the source text for the text reader, an arena for the others), so
 // a Graph is movable but not copyable. Attribute values are kept as raw HLO text ("{1,0}", "\"GTE\"", "LT"): one
 // representation for all readers, decoded on demand by hlo_attributes.h and printed back verbatim by hlo_writer.h.
-// What no reader knows (opcode, attribute, type) is kept opaque under its own name, never an error.
+// Unknown opcodes, attributes and types are kept opaque under their own names, and are never an error.
 #pragma once
 
 #include <cstdint>

@@ -140,7 +140,7 @@ class GraphBuilder {
                         Span<const Attribute> attributes);
   void check_calls();
   void check_call(InstructionId id) const;
-  // Runs `check` of an instruction; what it throws is refused, or written down where that was asked for.
+  // Runs `check` of an instruction; an Error that it throws is thrown on, or recorded where that was asked for.
   template <typename Check>
   void examine(InstructionId id, const Check& check);
   // The computations, callees first; fails where they call each other in a circle.

@@ -37,7 +37,7 @@ class DimMarks {
   std::pair<std::size_t, std::size_t> element(InstructionId id, std::size_t i) const;
 
   // Where instructions only hand values on (parameters, tuples and their elements, calls, loops, branches, barriers),
-  // adds what their other side has; all else must be marked before.
+  // adds the marks of their other side; all else must be marked before.
   void hand_on();
 
  private:
@@ -59,7 +59,7 @@ class ResizedGraph {
   ResizedGraph(const Graph& module, const DimMarks& marks, std::int64_t batch);
 
   // Marked extents e become e * samples / batch, rounded, at least 1. samples >= 1. Nothing else of graph() changes, so
-  // what does not depend on extents may be kept between calls.
+  // data that does not depend on extents may be kept between calls.
   void resize(std::int64_t samples);
   const Graph& graph() const { return graph_; }
 

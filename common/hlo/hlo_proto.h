@@ -180,7 +180,7 @@ struct OpSharding {
   std::vector<OpSharding> tuple_shardings;
   std::unique_ptr<NamedShardingProto> named_sharding;
 };
-// ShapeProto::element_type of what is no array.
+// ShapeProto::element_type of shapes that are no arrays.
 constexpr std::int64_t kTupleType = 13, kOpaqueType = 14, kTokenType = 17, kBufferType = 34;
 // OpSharding::type.
 constexpr std::int64_t kReplicated = 0, kMaximal = 1, kTupleSharding = 2, kOther = 3, kManual = 4, kUnknownSharding = 5,

@@ -1,4 +1,4 @@
-// A pull reader of JSON text: no tree in memory, no recursion, and every complaint has a line and a column.
+// A pull reader of JSON text: no tree in memory, no recursion, and every error has a line and a column.
 //
 //   JsonCursor json(text, "model.json", &arena);
 //   std::string_view key;
@@ -8,7 +8,7 @@
 //   json.end_document();
 //
 // Strict JSON (RFC 8259) of UTF-8 bytes; a leading byte order mark is ignored. Everything wrong throws Error(kData):
-// source:line:column, what was found, what was expected.
+// source:line:column, the text found, and the text expected.
 #pragma once
 
 #include <cstdint>

@@ -41,7 +41,7 @@ struct TypeNames {
   std::string_view name(std::int64_t element_type) const;
 };
 
-// All attributes of an instruction, in XLA's order. `predicate` tells that the first operand is a pred[] (what decides
+// All attributes of an instruction, in XLA's order. `predicate` says that the first operand is a pred[] (it decides
 // between true_computation= and branch_computations=).
 void instruction_attributes(const HloInstructionProto& instruction, bool predicate, const Names& names,
                             const TypeNames& types, AttributeList* out);

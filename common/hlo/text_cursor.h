@@ -17,10 +17,10 @@ namespace scan = graph::scan;
 // The line of `text` that starts at `begin`, without its end.
 std::string_view line_at(std::string_view text, std::size_t begin);
 
-// A place in the text, and what can be read there. The text belongs to the graph that `builder_` makes.
+// A place in the text, with functions that read from there. The text belongs to the graph that `builder_` makes.
 class TextCursor {
  protected:
-  // Blanks what a logger printed in front of the lines.
+  // Blanks the prefixes that a logger printed in front of the lines.
   TextCursor(std::string text, const std::string& source, graph::Faults faults);
 
   static constexpr const char* kExportHint =
@@ -91,7 +91,7 @@ class TextCursor {
 
   std::string_view slice(const char* begin) const { return {begin, static_cast<std::size_t>(p_ - begin)}; }
 
-  // Throws what tells people that this is something else (MLIR, JSON, a protobuf's text form).
+  // Throws an error that tells people that this is another form (MLIR, JSON, a protobuf's text form).
   void refuse_other_formats() const;
 
   void skip_string() {

@@ -75,7 +75,7 @@ struct DatasetManifest {
   std::uint64_t num_shards() const { return (rows + shard_rows - 1) / shard_rows; }
   std::uint64_t rows_of_shard(std::uint64_t shard) const;
   const ShardEntry* find(std::uint64_t shard) const;  // nullptr: not finished
-  // SHA-256 of what determines the rows: generator, seed, rows, config, labels. Not of how they are stored.
+  // SHA-256 of everything that determines the rows: generator, seed, rows, config, labels. Not of how they are stored.
   std::string fingerprint() const;
 };
 

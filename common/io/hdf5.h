@@ -27,8 +27,8 @@ enum class Hdf5Task {
   kWrite,
 };
 
-// The answer of `work`, which runs in a child where it may call the library. `bytes` is how much it reads: what it may
-// take of time and memory depends on it. Throws what `work` throws; for its crash, or when it does not end,
+// The answer of `work`, which runs in a child where it may call the library. `bytes` is the number of bytes that it
+// reads; its limits of time and memory depend on it. Throws what `work` throws; for its crash, or when it does not end,
 // Error(kData) or Error(kIo) naming `source`; std::bad_alloc. Any thread.
 std::string in_hdf5_process(Hdf5Task task, const std::string& source, std::uint64_t bytes,
                             const std::function<std::string()>& work);
@@ -38,7 +38,7 @@ void start_hdf5();
 void throw_if_out_of_memory();
 // Throws for a write that failed without a known reason: most likely memory ran out. `failed`: "x.h5: ...".
 [[noreturn]] void throw_unexplained_write(const std::string& failed);
-// And what became of it, as in_hdf5_process() has it.
+// Turns the child's result into an answer or an Error, as in_hdf5_process() does.
 std::string hdf5_answer(Hdf5Task task, const std::string& source, ChildResult result);
 
 // Owns one HDF5 identifier.
@@ -115,8 +115,8 @@ struct Hdf5Table {
 Hdf5Table read_table(ByteReader* in);
 
 // Makes one HDF5 file in memory: the same calls make the same bytes. Nothing has a variable length, so there are no
-// heaps, and all structure carries the library's own checksums. Failures are Error(kIo) naming `shown_path`, what users
-// call the file; Error(kData) for a string too long.
+// heaps, and all structure carries the library's own checksums. Failures are Error(kIo) naming `shown_path`, the users'
+// name of the file; Error(kData) for a string too long.
 class Hdf5Writer {
  public:
   explicit Hdf5Writer(std::string shown_path);

@@ -32,10 +32,10 @@ void require_one_server(const Cluster& cluster, int width);
 // Throws Error(kUsage) where a server of `part` has fewer devices than in `whole`.
 void require_whole_servers(const Cluster& part, const Cluster& whole);
 
-// Every `width` devices of a server taken for one: replicas that many devices wide. Links are those of one of its
-// devices, numbers those of its first. Devices of a server that are left over take no part. Where no server has so many
+// Takes every `width` devices of a server as one: replicas that many devices wide. Links are those of one of its
+// devices, numbers those of its first. Left-over devices of a server take no part. Where no server has so many devices,
 // a replica is several whole servers of one group, as one server of one device: it sends over the ports of all of them,
-// and what is inside it goes over ports, too. Throws Error(kUsage) where no such servers make up a replica.
+// and its inner traffic goes over ports, too. Throws Error(kUsage) where no such servers make up a replica.
 Cluster replicas_of(const Cluster& cluster, int width);
 
 // A part asked about as a cluster of its own, which it is the whole of.

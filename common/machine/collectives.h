@@ -28,9 +28,9 @@ struct CollectiveLine {
   bool operator==(const CollectiveLine& o) const { return latency_ms == o.latency_ms && ms_per_byte == o.ms_per_byte; }
 };
 
-// ms of bytes: the least of its lines, as libraries choose the protocol that is fastest for a message; nothing for 0
-// bytes. Concave, so that time grows with the bytes and falls per byte, and that no message gets faster by being cut
-// into several (what bounds and the exact solver stand on).
+// ms of bytes: the least of its lines, as libraries choose the protocol that is fastest for a message; 0 for 0 bytes.
+// Concave, so that time grows with the bytes and falls per byte, and that no message gets faster by being cut into
+// several (bounds and the exact solver rely on this).
 class CollectiveTime {
  public:
   static constexpr std::size_t kLines = 3;

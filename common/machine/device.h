@@ -34,7 +34,7 @@ struct DeviceModel {
   double link_gbytes_per_s = 0;    // bus bandwidth of one device to its peers; 0: collectives count as free
   int cores = 1;                   // SMs
 
-  // The constants: what measurements say beyond the data sheet. Their defaults are assumptions.
+  // Constants from measurements beyond the data sheet. Their defaults are assumptions.
   double launch_us = 2.5;           // what one kernel adds in a stream of kernels
   double host_us = 3;               // between two launches by the host, for which kernels or passes wait
   double elementwise_passes = 1;    // of elementwise kernels and reductions: what they move over what one fused kernel

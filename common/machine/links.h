@@ -38,7 +38,7 @@ struct MeasuredLinks {
   // log2 n. An operation that was not measured is half an all-reduce, as in a ring (an all-reduce: twice the measured
   // one). nullopt: none of them was measured.
   std::optional<CollectiveTime> inside(Operation operation, int devices) const;
-  // Over several servers: only what was measured itself.
+  // Over several servers: only exact measurements.
   std::optional<CollectiveTime> across(Operation operation, int devices, int servers) const;
   // From one device to another: its endless line, which sizes of a few MB and more keep to.
   std::optional<CollectiveLine> send(bool inside) const;

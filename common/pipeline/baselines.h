@@ -41,8 +41,8 @@ std::optional<Plan> data_parallel_plan(const Problem& problem, Schedule schedule
 
 // Equal instruction counts, cuts floor(s n / S), on equal device shares, device cuts floor(s D / S). When that is
 // infeasible the cuts move as little as possible (the largest move is least) to make it feasible on those shares.
-// nullopt when no cuts are feasible on equal device shares (exact), or S exceeds n or D.
-// `work`, here and below, is told what this cost when given: what takes no time worth speaking of comes to its end.
+// nullopt when no cuts are feasible on equal device shares (exact), or S exceeds n or D. `work`, here and below, gets
+// the cost of the call when given; a quick call does not stop when the work is over.
 std::optional<Plan> uniform_plan(const Problem& problem, int stages, Schedule schedule, Work* work = nullptr);
 
 enum class BalanceBy {

@@ -73,12 +73,12 @@ class Program {
   Program(const ProgramInput& input, Work& work);
 
   ProgramOutput run();
-  // For what was done since the last look.
+  // Pays for the work since the last call.
   void pay() { budget_.spend(std::exchange(units_, 0) + tables_.take_units() + coarse_tables_.take_units()); }
 
  private:
   // --- Shared ---
-  // What a stage of one group as one variant costs: columns at its known end, and rates.
+  // The cost of a stage of one group as one variant: columns at its known end, and rates.
   struct StageCost {
     double both = 0, backward = 0, optimizer = 0, gradient = 0;
     double last_bucket = 0;     // at its known start

@@ -33,7 +33,7 @@ class StageTables {
   bool idles(std::size_t i, std::size_t j, const DeviceGroup& group) const {
     return problem_.idles(points_.first_cut[i], points_.last_cut[j], group);
   }
-  // Shared gradients and what their exchange takes.
+  // Shared gradients and the time of their exchange.
   SharedGradients shared_gradients(std::size_t i, std::size_t j) const {
     return problem_.shared_gradients(points_.first_cut[i], points_.last_cut[i], points_.first_cut[j],
                                      points_.last_cut[j]);
@@ -42,7 +42,7 @@ class StageTables {
   std::pair<int, int> sharing_class(std::size_t i) const {
     return {problem_.sharing_class(points_.first_cut[i]), problem_.sharing_class(points_.last_cut[i])};
   }
-  // The same from below (above) for any stage that holds what lies between the two points, monotone in both.
+  // The same from below (above) for any stage that holds the instructions between the two points, monotone in both.
   bool may_fit(std::size_t i, std::size_t j, const DeviceGroup& group, int variant, int in_flight) const {
     return may_fit_cuts(points_.last_cut[i], points_.first_cut[j], group, variant, in_flight);
   }

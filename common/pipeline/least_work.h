@@ -20,7 +20,7 @@ namespace automap::pipeline {
 // c = 1, 3 ms at 1 sample, 2 equal devices, batch 8, no times: 16.
 double least_work_bound_ms(const Profile& profile, const Cluster& cluster, Replicas replicas, double batch);
 
-// Says what replicas take for all positions of a profile, forward and backward, by the samples they compute at once.
+// Times of replicas for all positions of a profile, forward and backward, by the samples that they compute at once.
 class SampleTimes {
  public:
   // `profile` and `cluster` are those of the replicas. Fractional replicas, and a profile without times, take c_ms in

@@ -42,15 +42,16 @@ struct PlacedPlan {
     int stage = 0, number = 0;
   };
   std::vector<PartOf> parts() const;
-  // The first stage's. What it says of the step (micro-batches, options but for the width, positions, servers) all say.
+  // The problem of the first stage. All stages agree on the step (micro-batches, options except the width, positions,
+  // servers).
   const Problem& problem() const { return *stages.front().problem; }
 };
 
 // A structurally valid plan (valid_structure) of one width. The problem must outlive it.
 PlacedPlan place(const Problem& problem, const Plan& plan);
 
-// Each of them is what cost.h, schedule.h and warmup.h say of plans of one width. Groups must be valid, but for
-// infeasible_reason. An ordered schedule has no V: value_ms is its simulated step.
+// The functions of cost.h, schedule.h and warmup.h for plans of one width, extended to these. Groups must be valid,
+// except for infeasible_reason. An ordered schedule has no V: value_ms is its simulated step.
 PipelineTimes pipeline_times(const PlacedPlan& placed);  // of alternating schedules
 std::vector<int> in_flight_of(const PlacedPlan& placed);
 std::vector<double> memory_of(const PlacedPlan& placed);  // bytes of each stage's devices, with that in flight

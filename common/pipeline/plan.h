@@ -72,8 +72,8 @@ struct Plan {
   Schedule schedule = Schedule::k1f1b;
   // Which of Problem's stage variants each stage is, [S]; empty: the first everywhere.
   std::vector<std::uint8_t> variants = {};
-  // K_s, [S], non-increasing; empty: what the schedule says, and for kAdaptive and kEager as many as memory allows. Of
-  // other ordered schedules empty.
+  // K_s, [S], non-increasing; empty: as the schedule prescribes, and for kAdaptive and kEager as many as memory allows.
+  // Other ordered schedules have none.
   std::vector<int> warmup = {};
   // For ordered schedules only: the number of model parts on each stage's devices, where the parts lie, and kSearched's
   // own lists (never null there).

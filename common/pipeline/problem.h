@@ -44,8 +44,7 @@ const char* to_string(GradientSync sync);  // "overlap", "after"
 // again in the backward. The state that ZeRO shards over the replicas, and the traffic this causes:
 //   0  nothing. Gradients are all-reduced once per step (the sync).
 //   1  the optimizer's state. The sync scatters the sums of the gradients (half an all-reduce), each replica updates
-//   its
-//      part, and the updated weights are gathered behind the optimizer, which nothing hides.
+//      its part, and the updated weights are gathered behind the optimizer, which nothing hides.
 //   2  gradients too: they are scattered after every micro-batch, layer by layer, while the layer in front goes
 //      backward; what that does not hide is added to B. The last micro-batch's scatter is the sync. Weights as in 1.
 //   3  weights too: each layer's are gathered before its forward and again before its backward, while the layer before
@@ -82,7 +81,7 @@ struct ProblemOptions {
   bool shards_gradients(const StageVariant& variant) const { return variant.zero >= 2 && !whole_gradients; }
   int group_size = 0;  // every stage has so many devices; 0: any
   // Each device of the problem is a replica of so many devices of one server (machine::replicas_of): the profile is
-  // theirs (profile_at), and what they send goes out of their ports side by side.
+  // theirs (profile_at), and their messages leave by their ports side by side.
   int width = 1;
   // The variants that a stage may run as; at least one. kFractional supports zero = 0 only.
   std::vector<StageVariant> variants = {StageVariant()};
@@ -143,7 +142,7 @@ struct Link {
 };
 
 // The largest value of a range, answered in O(1): of whole blocks by a table of the ranges whose length is a power of
-// two, of what stands beside them by a look at each.
+// two, of the values beside them by a look at each.
 class RangeMax {
  public:
   RangeMax() = default;
@@ -167,13 +166,13 @@ struct StageColumns {
   const double* entry = nullptr;        // [p0]: bytes kept of what enters a stage that begins behind p0, likewise
   const double* least_entry = nullptr;  // [p0]: at most `entry`, so that no stage keeps less than a part of it
   const RangeMax* peak = nullptr;       // of stash up to and with a position + its temporaries, at stash_scale 1
-  // With recomputation, else null: where the layer ends that holds the position behind p0, and what its forward, run
-  // again, makes in front of p0, which a stage that begins there does not.
+  // With recomputation, else null: the end of the layer that holds the position behind p0, and the part of its forward,
+  // run again, that lies in front of p0, which a stage that begins there does not compute.
   const int* layer_end = nullptr;
   const double* layer_before = nullptr;
 
   // Most bytes alive at once beside the whole stash of all micro-batches in flight, at stash_scale 1: where the
-  // backward pass of one has come to a position, what it kept behind it is gone.
+  // backward pass of one has come to a position, its stash behind it is gone.
   double workspace(int p0, int p1) const {
     if (layer_end == nullptr || layer_before[p0] == 0) return std::max(0.0, peak->most(p0, p1) - stash[p1]);
     const int end = std::min(layer_end[p0], p1);
@@ -352,7 +351,7 @@ class Problem {
   double activation_bytes(int p) const { return activation_[idx(p)]; }
   // Instructions with w > 0 in (p0, p1].
   int variables(int p0, int p1) const { return variables_[idx(p1)] - variables_[idx(p0)]; }
-  // Bytes on one device of the stage that do not depend on what is in flight, and those of each micro-batch in flight.
+  // Bytes on one device of the stage that do not depend on the micro-batches in flight, and those of each of them.
   double fixed_bytes(int p0, int p1, const DeviceGroup& g, int variant = 0) const {
     const StageColumns& c = columns(g, variant);
     return c.state[p1] - c.state[p0] + tied_bytes(p0, p1, g, variant) + c.workspace(p0, p1) * g.stash_scale +
@@ -378,18 +377,18 @@ class Problem {
   MemoryParts memory_parts(int p0, int p1, const DeviceGroup& g, int in_flight, int variant = 0) const;
   // The most micro-batches that may be in flight, 0..M; 0: not even one fits. M without memory limits.
   int most_in_flight(int p0, int p1, const DeviceGroup& g, int variant = 0) const;
-  // K_s of stage `stage` of num_stages under the schedule: what the schedule says, and for kAdaptive most_in_flight();
-  // 0 when it does not fit.
+  // K_s of stage `stage` of num_stages as the schedule prescribes, and for kAdaptive most_in_flight(); 0 when it does
+  // not fit.
   int in_flight(Schedule schedule, int num_stages, int stage, int p0, int p1, const DeviceGroup& g,
                 int variant = 0) const;
 
-  // --- What a stage must be ---
+  // --- Requirements of a stage ---
   // Memory, variables, idleness. `needs_variable` as given by stages_need_variables(S).
   bool stage_fits(int p0, int p1, const DeviceGroup& g, int in_flight, bool needs_variable, int variant = 0) const {
     return p1 > p0 && g.valid && in_flight > 0 && (!needs_variable || variables(p0, p1) > 0) && !idles(p0, p1, g) &&
            (!options_.memory || memory_bytes(p0, p1, g, in_flight, variant) <= g.capacity_bytes);
   }
-  // Below kIdleShare of what every stage would compute if the work were spread evenly over all devices.
+  // True below kIdleShare of the compute that every stage would have if the work were spread evenly over all devices.
   bool idles(int p0, int p1, const DeviceGroup& g) const {
     return !options_.allow_idle_stages && compute_ms(p0, p1, g) < idle_below_ms_;
   }

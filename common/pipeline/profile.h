@@ -73,10 +73,10 @@ struct Profile {
   std::vector<double> frozen_bytes;     // [n]: weights and state read first here that no gradient updates
   std::vector<double> workspace_bytes;  // [n]: largest set of temporaries alive at once, forward or backward, at
                                         // micro_batch_size samples, beside what a and k count
-  // [n]: what a stage that recomputes its layers keeps of a micro-batch for them. At the first position of a layer,
-  // what enters it but did not enter the layer in front, where that is kept already (0 elsewhere); and what enters a
-  // stage that begins with a position, beside that. Empty: all that crosses the cut in front of it, at every layer
-  // again.
+  // [n]: the bytes that a stage that recomputes its layers keeps of a micro-batch for them. layer_entry_bytes, at the
+  // first position of a layer: inputs of the layer that are not inputs of the layer in front, where they are kept
+  // already (0 elsewhere). stage_entry_bytes: further inputs of a stage that begins with a position. Empty: all that
+  // crosses the cut in front of it, at every layer again.
   std::vector<double> layer_entry_bytes, stage_entry_bytes;
   // [n]: of the backward at micro_batch_size samples on the first device, the share in [0, 1] that makes gradients of
   // weights alone: nothing in front waits for it.
@@ -98,7 +98,7 @@ std::int64_t own_samples(const Profile& profile);
 // The most samples of one replica that there are times for, on any of its devices; infinite without `times`.
 double most_samples(const Profile& profile);
 
-// The profile of replicas of so many devices: what each of these holds and computes. a_bytes stay those of the whole
+// The profile of replicas of so many devices: the data and compute of each of these. a_bytes stay those of the whole
 // tensors. Throws Error(kInternal) for a width that it does not know.
 Profile profile_at(const Profile& profile, std::int32_t width);
 // 1 and the widths whose columns it has, ascending.
@@ -111,8 +111,9 @@ void check_profile(const Profile& profile, const std::string& source);
 
 struct SharedColumns;  // shared_columns.h
 
-// A profile that has passed check_profile: whoever makes many problems of one has it checked once. What is made of a
-// reference does not keep it alive; a pointer is shared, and a temporary kept. Throws what check_profile throws.
+// A profile that has passed check_profile, so that it is checked once for many problems. One made from a reference does
+// not keep the profile alive; one made from a pointer shares it, and one made from a temporary keeps it. Throws what
+// check_profile throws.
 class CheckedProfile {
  public:
   CheckedProfile(const Profile& profile);  // NOLINT(google-explicit-constructor): any profile can be asked about

@@ -31,15 +31,15 @@ struct RowProblem {
   std::uint16_t micro_batches = 16;
   std::uint16_t stages = 2;
   // Capacity of a device (the smallest, where servers differ) in W units: bytes at the slowest link, as ms, divided by
-  // scale_ms; without what is kept in reserve. Fractional rows mean it against a state factor of 4. Infinity: no limit.
+  // scale_ms; without the reserve. Fractional rows mean it against a state factor of 4. Infinity: no limit.
   float memory_limit = std::numeric_limits<float>::infinity();
   Schedule schedule = Schedule::k1f1b;
   // Beyond the paper:
   float forward_fraction = 1.0f / 3;
   float stash_factor = 0;  // bytes kept for the backward of what point k stands for, over A'_k
   float hop_latency = 0;   // of a link between servers, over scale_ms; a tenth of it inside a server
-  // 0: all servers are equal. Else the seed of what makes them differ: device counts, speeds, memory, links
-  // (servers x devices_per_server stays the most there can be; devices_of_row() says how many there are).
+  // 0: all servers are equal. Else the seed of their differences: device counts, speeds, memory, links (servers x
+  // devices_per_server stays the most there can be; devices_of_row() says how many there are).
   std::uint32_t server_seed = 0;
 
   // Whole samples: the samples of a micro-batch, which C' and A' are of (C' by one device). 0: fractional replicas, the
@@ -73,7 +73,7 @@ struct ProblemParts {
 // repeat, no compute, no devices, more than kMaxDevices, more stages than devices or instructions.
 void check_row(const RowProblem& row);
 
-// D, counting what server_seed takes away; between half of servers x devices_per_server and all of it.
+// D, without the devices that server_seed takes away; between half of servers x devices_per_server and all of it.
 int devices_of_row(const RowProblem& row);
 // min(n, 128): the instructions of problem_of_row(row).
 int instructions_of_row(const RowProblem& row);

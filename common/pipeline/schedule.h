@@ -23,7 +23,7 @@ struct StageInterval {
 struct RecordedStep {
   std::vector<StageInterval> work;      // by stage, then time
   std::vector<StageInterval> messages;  // by the stage that sends them, then time; backward: to the stage in front
-  // [S] when a stage's last backward, what is left of its gradient sync and its optimizer have ended.
+  // [S] the ends of a stage's last backward, of the rest of its gradient sync, and of its optimizer.
   struct End {
     double backward_ms = 0, sync_ms = 0, all_ms = 0;
   };

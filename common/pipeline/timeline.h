@@ -39,8 +39,8 @@ struct TimelineGroup {
   // the last group, where it runs several parts, to the first as to the next).
   std::vector<TimelineEvent> compute, gradients, to_next, to_previous;
   // Weights, gradients, optimizer state, workspace and buckets count all the time, a micro-batch's stash from the start
-  // of its forward to the end of its backward. The largest level is what the answer says (memory_of), but of
-  // an adaptive plan that says no warm-up, which is simulated with a quickly chosen one: that may keep less.
+  // of its forward to the end of its backward. The largest level is that of the answer (memory_of), except for an
+  // adaptive plan without a warm-up, which is simulated with a quickly chosen one: that may keep less.
   std::vector<MemoryLevel> memory;
   double capacity_bytes = 0;  // of its smallest device, without the reserve
   double busy_ms() const;     // of compute

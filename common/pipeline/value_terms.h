@@ -1,5 +1,5 @@
-// The terms of V (docs/cost-model.md), in the one place that has them: what a stage or a transfer in front of a suffix
-// makes of the suffix's
+// The terms of V (docs/cost-model.md), in the one place that has them. A stage or a transfer in front of a suffix
+// changes the suffix's
 //   x, the longest path term of its stages and transfers, measured from where the suffix starts,
 //   p, one micro-batch through it, forward and backward,
 //   y, the sync and optimizer that its own backward drain leaves unhidden.
@@ -76,8 +76,8 @@ inline double y_behind_stage(double y, double own, double backward) {
 }
 
 // The gradient sync of the stages of one group (Problem::sync_terms): the lines of a machine::CollectiveTime. Concave
-// in bytes and 0 for none, so that the sync of all bytes at once is never longer than that of its buckets together,
-// and grows with the bytes: what is least of a stage's bytes and last bucket is least of its exposed sync.
+// in bytes and 0 for none, so that the sync of all bytes at once is never longer than that of its buckets together. It
+// grows with the bytes: lower bounds on a stage's bytes and last bucket give a lower bound on its exposed sync.
 struct Sync {
   double latency_ms[3] = {0, 0, 0}, ms_per_byte[3] = {0, 0, 0};
   bool one_line = true;  // all are the same

@@ -1,10 +1,10 @@
-// A schedule as lists of work: what every group of devices does, in order (design 2.3). The model's positions are cut
-// into parts, and every part runs on one group: part p's forward F(p, m), its backward B(p, m), and, where the backward
-// is two passes, the gradients of its weights W(p, m) behind the gradients that the part in front waits for. All else
-// (messages, gradient sync, what is in memory when) follows from the lists.
+// A schedule as lists of work: the items that every group of devices does, in order (design 2.3). The model's positions
+// are cut into parts, and every part runs on one group: part p's forward F(p, m), its backward B(p, m), and, where the
+// backward is two passes, the gradients of its weights W(p, m) behind the gradients that the part in front waits for.
+// All else (messages, gradient sync, memory over time) follows from the lists.
 //
-// Rows of schedules whose lists depend on numbers alone are written here; those that depend on how long things take are
-// in list_scheduler.h.
+// Rows of schedules whose lists depend on numbers alone are written here; those that depend on times are in
+// list_scheduler.h.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace automap::pipeline {
 
 enum class WorkKind : std::uint8_t { kForward, kBackward, kWeights };
 
-// The backward's last pass, which ends what a part keeps of a micro-batch and makes the gradients of its weights.
+// The backward's last pass, which frees a part's stash of a micro-batch and makes the gradients of its weights.
 constexpr WorkKind last_pass(bool split_backward) {
   return split_backward ? WorkKind::kWeights : WorkKind::kBackward;
 }

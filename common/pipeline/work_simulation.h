@@ -1,5 +1,5 @@
-// The event simulation of lists of work (work_order.h): work starts when its group is free, what it needs has come, and
-// the work in front of it in the list is done. Links are full-duplex: one FIFO from each group to each other one. A
+// The event simulation of lists of work (work_order.h): an item starts when its group is free, its inputs have come,
+// and the item in front of it in the list is done. Links are full-duplex: one FIFO from each group to each other one. A
 // group's gradients are summed bucket by bucket, as its parts' last backwards (or passes for the weights) make them
 // ready; behind that come the exchange of shared gradients and the optimizer.
 #pragma once
@@ -20,8 +20,8 @@ struct WorkTimes {
   bool sync_behind = false;                       // all of a group's sync behind its last work (GradientSync::kAfter)
   std::vector<std::vector<SyncBucket>> sync;      // [C]
   std::vector<double> exchange_ms, optimizer_ms;  // [S], once, behind the sync
-  // For orders that are made within memory: what a part keeps of a micro-batch, from its forward to the end of its
-  // backward (of its pass for the weights), and what each group has for that.
+  // For orders that are made within memory: a part's stash of a micro-batch, from its forward to the end of its
+  // backward (of its pass for the weights), and the room of each group for it.
   std::vector<double> stash_bytes;  // [C]
   std::vector<double> room_bytes;   // [S]
 

@@ -55,7 +55,7 @@ enum class Placement {
   // instruction that several calls share is in one state in all of them.
   kCombined,
 };
-// Where the module that is written for a model reduces (ShardingModel::sums_combined): what runs, and what it costs.
+// The placement in the module that is written for a model (ShardingModel::sums_combined): it runs, and it is priced.
 Placement written_placement(const ShardingModel& model);
 // The placement that plans and explanations list: the one that runs; or, if sums are not combined, the one that
 // carrying them could reach.
@@ -77,11 +77,11 @@ struct DecidedAxis {
   const Propagation* decided = nullptr;
 };
 
-// In node order; none for one shard. Undecided groups count as whole. Partial sums that nobody reads are left out.
-// A permute takes one border, for all readers that share it (Halo::shared_by).
-// An all-gather stands for all readers of its tensor, an all-to-all for all that read it along one dimension. A tensor
-// may be reduced and read partial by a linear instruction all the same: when that one is reduced itself, its sources
-// tell. `shares`: of a mesh, what the other axis leaves of tensors; bytes are of that. Null: all.
+// In node order; none for one shard. Undecided groups count as whole. Partial sums that nobody reads are left out. A
+// permute takes one border, for all readers that share it (Halo::shared_by). An all-gather stands for all readers of
+// its tensor, an all-to-all for all that read it along one dimension. A tensor may be reduced and read partial by a
+// linear instruction all the same: when that one is reduced itself, its sources tell. `shares`: in a mesh, the shares
+// of tensors that the other axis leaves, of which bytes are counted. Null: all.
 std::vector<Collective> find_collectives(const ShardingModel& model, const Propagation& decided, Placement placement,
                                          const TensorShares* shares = nullptr);
 

@@ -1,5 +1,5 @@
-// A module as the partitioning planners see it: its flow with everything expanded, the roles of its inputs, what is
-// tied from step to step, and its linkage.
+// A module as the partitioning planners see it: its flow with everything expanded, the roles of its inputs, the ties
+// between values from step to step, and its linkage.
 #pragma once
 
 #include <cstdint>
@@ -47,9 +47,9 @@ class ShardingModel {
   const Linkage& linkage() const { return *linkage_; }
   // Sorted by parameter number, then leaf, as step().inputs.
   const std::vector<ModelInput>& inputs() const { return inputs_; }
-  // Indices into inputs(): the trained variables (for an inference module its frozen weights: floating-point parameters
-  // of rank >= 1 that are not activations as far as one can tell), in parameter order; what ADP decides: step inputs of
-  // rank >= 1. Frozen weights of a training module are neither.
+  // Indices into inputs(). variables(): the trained variables (for an inference module its frozen weights:
+  // floating-point parameters of rank >= 1 that are not activations as far as one can tell), in parameter order.
+  // data(): the inputs that ADP decides: step inputs of rank >= 1. Frozen weights of a training module are in neither.
   const std::vector<std::int32_t>& variables() const { return variables_; }
   const std::vector<std::int32_t>& data() const { return data_; }
   // The number of times a node runs per step: the product of the trip counts of the loops around it (1 when unknown).

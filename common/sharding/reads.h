@@ -27,7 +27,7 @@ struct Read {
 std::vector<Read> reads_of(const ShardingModel& model, const std::function<bool(GroupId)>& is_split);
 std::vector<Read> reads_of(const ShardingModel& model, const Propagation& decided);
 
-// The dimensions that are split of what its own instruction makes whole (is_made_whole): every device keeps its part.
+// The split dimensions of tensors that their own instruction makes whole (is_made_whole): every device keeps its part.
 std::vector<TensorDim> kept_in_parts(const ShardingModel& model, const std::function<bool(GroupId)>& is_split);
 std::vector<TensorDim> kept_in_parts(const ShardingModel& model, const Propagation& decided);
 

@@ -92,8 +92,8 @@ struct RuleFamily {
 // The rule family of any opcode; kUnknown is opaque.
 const RuleFamily& rule_family(graph::Opcode opcode);
 
-// The rule of one instruction. Never throws for what it cannot read (an attribute that is malformed or contradicts the
-// shapes makes the instruction opaque): a module that the reader took must not be refused here. Structural
+// The rule of one instruction. Never throws for an attribute that it cannot read (one that is malformed or contradicts
+// the shapes makes the instruction opaque): a module that the reader took must not be refused here. Structural
 // instructions give an opaque rule.
 OpRule rule_of(const graph::Graph& graph, graph::InstructionId id);
 // The same with dimensions of one element in it: they cannot be split, but they may grow.

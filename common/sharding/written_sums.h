@@ -5,8 +5,7 @@
 // up to an explicit all-reduce is marked as partitioned already (plan/emit/combined_sums.h). That works for
 //
 //   - sums that a dot, a convolution without groups or a reduce leaves. (Look-ups in a split table and scatters into
-//   one
-//     are masked by the partitioner, which alone knows the rows of a device.)
+//     one are masked by the partitioner, which alone knows the rows of a device.)
 //   - linear steps in one computation: a value that a call, a loop or a tuple hands on is reduced first;
 //   - results that are not what their computation returns, so that a line may stand behind them;
 //   - besides the linear instructions of collectives.h, additions of a whole tensor: every device adds its share of it,
