@@ -66,7 +66,7 @@ const std::vector<System>& all_systems();
 // more: ways to place one that stand beside each other there.
 std::vector<const System*> systems_of(std::string_view names, bool workload = false);
 
-// The answer with its search time. What has no plan says why; only errors that are nobody's plan are thrown.
+// The answer with its search time. An answer without a plan says why; only errors that are nobody's plan are thrown.
 Answer ask(const System& system, const Question& question);
 
 }  // namespace automap::compare

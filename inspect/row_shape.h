@@ -34,8 +34,8 @@ constexpr std::size_t kNoException = static_cast<std::size_t>(-1);
 Neighbour nearest(const Shape& shape, const std::vector<Shape>& among, std::size_t except = kNoException);
 
 // Over the points of the row that say something new (n of them below n = 128): c_k and w_k are differences of C' and
-// W', a_k is A'. Nothing crosses the last cut, so a_k is looked at without it. What is not defined (a constant, fewer
-// than three points) is 0.
+// W', a_k is A'. Nothing crosses the last cut, so a_k is looked at without it. Undefined facts (a constant, fewer than
+// three points) are 0.
 struct ShapeFacts {
   double corr_cw = 0;      // Pearson's correlation of c_k and w_k
   double corr_ca = 0;      // of c_k and a_k

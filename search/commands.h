@@ -48,7 +48,7 @@ struct ModelOptions {
   void declare(OptionTable* table);
 };
 
-// --cluster and --device: what times and memory are for; --overlap: how a step's times go together.
+// --cluster and --device: the machines that times and memory are for; --overlap: how a step's times add up.
 struct PricingOptions {
   std::string cluster, device;
   bool overlap = false;
@@ -92,8 +92,8 @@ std::map<std::string, std::string> step_provenance(const LoadedStep& step, const
 void note_model(const std::string& form, const std::string& sha256, const machine::Cluster& cluster,
                 const machine::DeviceModel& device, std::map<std::string, std::string>* provenance);
 
-// The files that a command writes, opened before the work, so that what cannot be written is refused at once; nothing
-// is there before commit(), and then all of it.
+// The files that a command writes, opened before the work, so that a file that cannot be written is refused at once;
+// nothing is there before commit(), and then all of it.
 class OutputFiles {
  public:
   // Throws Error(kUsage) when one of them and --json want standard output, and what AtomicFile throws.

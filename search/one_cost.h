@@ -35,11 +35,11 @@ bool is_width(const machine::Cluster& cluster, int devices);
 
 class OneCost {
  public:
-  // `loaded` must stay. Throws Error(kUsage) for what is wrong with the options.
+  // `loaded` must stay alive. Throws Error(kUsage) for wrong options.
   OneCost(const LoadedModel& loaded, const ModelOptions& model, const PricingOptions& pricing, const CostOptions& asked,
           machine::Cluster cluster, bool sequence_parallel);
 
-  // The partition of replicas of as many devices as `model` is split over, in place of what was known of them.
+  // Sets the partition of replicas of as many devices as `model` is split over, in place of the known one.
   void know(const sharding::ShardingModel& model, const sharding::Propagation& decided,
             const partition::PartitionPlan& plan);
   bool knows(int width) const;

@@ -23,10 +23,10 @@ std::string collectives_text(const sharding::ShardingModel& model, const shardin
 // "1.2 GiB arguments, 300 MiB temporaries": the parts of a peak.
 std::string memory_text(const partition::PeakMemory& memory);
 
-// Two facts: the step's time and memory as all plans are counted; of what cannot be, why.
-// `options`: what else automap-infer is to be told (" --keep-shardings"). Nothing: it knows no such layout.
+// Two facts: the step's time and memory as all plans are counted; for a plan that cannot be counted, the reason.
+// `options`: further options for automap-infer (" --keep-shardings"). nullopt: it knows no such layout.
 std::string counted_text(const partition::CountedCost& counted, const std::optional<std::string>& options = "");
-// "31.7 ms estimated", and of an overlapped step what it would be added up.
+// "31.7 ms estimated", and for an overlapped step also its times added up.
 std::string step_text(const partition::PlanEstimate& estimate);
 // The text before the parts of an estimate that a search judged by: empty where the counted step time is reported, too,
 // and the estimate is a plain sum.
@@ -43,9 +43,9 @@ std::string price_text(const partition::Price& price, const std::string& cluster
 // Empty where there is nothing to show.
 std::string split_table(const partition::Planned& planned);
 std::string whole_table(const sharding::ShardingModel& model, const partition::Planned& planned);
-// All-gathers and all-to-alls that are alike up to the numbers in names, a line each. What is made whole and kept in
-// parts, and what is whole and read in parts, moves nothing.
-// `axis`: of a mesh whose this plan is one; empty: there is only one.
+// All-gathers and all-to-alls that are alike up to the numbers in names, a line each. Tensors that are made whole and
+// kept in parts, or whole and read in parts, move nothing. `axis`: of a mesh whose this plan is one; empty: there is
+// only one.
 std::string moved_tables(const sharding::ShardingModel& model, const partition::PartitionPlan& plan,
                          const std::string& axis = "");
 std::string begun_table(const sharding::ShardingModel& model);

@@ -20,8 +20,8 @@ std::string why_no_mesh(const soap::Space& space, const soap::Strategy& strategy
 // "{devices=[2,1,2]0,1,2,3 last_tile_dim_replicate}": a tensor that lies so in an operator of this configuration.
 std::string soap_sharding(const soap::LaidTensor& tensor, const soap::Config& config, int devices);
 
-// The module's text with shardings on what the operators' main instructions make, on variables, the optimizer's slots
-// of their shape, and the new values of these among the results; all else is left to XLA's propagation, further
+// The module's text with shardings on the results of the operators' main instructions, on variables, the optimizer's
+// slots of their shape, and the new values of these among the results; all else is left to XLA's propagation, further
 // parameters and results are whole everywhere. Throws Error(kData) as emit_hlo (emit.h), and for a module that runs its
 // whole step in a loop; Error(kUsage) with why_no_mesh.
 std::string emit_soap_hlo(const graph::TrainingStep& step, const soap::ModelSpace& model,

@@ -76,7 +76,7 @@ struct PlanFacts {
   bool sequence_parallel = true;                 // --sequence-parallel is not off
 };
 
-// Fills `out` and returns nothing, or says what the framework (by its table) cannot run.
+// Fills `out` and returns an empty Inexpressible, or the part of the plan that the framework (by its table) cannot run.
 Inexpressible framework_plan(const planners::Framework& framework, const pipeline::PlanDocument& document,
                              const PlanFacts& facts, FrameworkPlan* out);
 

@@ -37,9 +37,9 @@ class Layout {
   // "{devices=[4,1,2]<=[8] last_tile_dim_replicate}".
   std::string text(sharding::NodeId node) const;
   std::string text_where_made(sharding::NodeId node) const;
-  // As a reader finds it, through one annotation after the other: as it lies (where it is exchanged: else XLA may
-  // exchange what it is made of), gathered, in parts along other dimensions. `reads`: per axis, kNone of its tensor
-  // where that one's reader finds it as it lies. Empty: nothing is done to it.
+  // The annotations, one after the other, through which a reader reads the tensor: as it lies (where it is exchanged:
+  // else XLA may exchange its operands), gathered, in parts along other dimensions. `reads`: per axis, kNone of its
+  // tensor where that one's reader finds it as it lies. Empty: no annotation.
   std::vector<std::string> texts_read(sharding::NodeId node, const std::vector<sharding::Read>& reads) const;
   // Per result of the module, in order (partition::result_states).
   std::vector<std::string> result_texts() const;

@@ -48,8 +48,8 @@ constexpr const char* kUsersProgram = "train.py";
 // The words for the end of a report, and the `to_type` of its JSON.
 pipeline::PlanToType to_type(const planners::Framework& framework, const pipeline::PlanDocument& document,
                              const PlanFacts& facts, const EmitOptions& options = {});
-// The same for people: a few lines, of the plan that is written to `plan_file`; empty: to none. What is left to do is
-// said with `details`. `step_ms`: of the plan, for how much longer one takes that is told of instead.
+// The same for people, in a few lines. `plan_file`: the file that the plan is written to; empty: none. With `details`
+// it also says what the user has to do. `step_ms`: of the plan, to compare with the plan that is told instead.
 std::string to_type_text(const pipeline::PlanToType& told, const std::string& plan_file, double step_ms, bool details);
 
 // The framework whose words the user of a module knows: of a module that JAX made maxtext, of one of PyTorch
@@ -68,7 +68,8 @@ Emitted emit_jax_mesh(const FrameworkPlan& plan);
 constexpr const char* kSumsBeside =
     "a plan for --gradient-sync overlap: gradients are summed beside the backward pass here";
 
-// "torchrun --nnodes 2 --nproc-per-node 8", and what is missing where there are several, or they are not known.
+// "torchrun --nnodes 2 --nproc-per-node 8", and the missing words where there are several servers, or they are not
+// known.
 std::vector<std::string> torchrun_words(const FrameworkPlan& plan, std::vector<std::string>* missing);
 
 // Which servers of the cluster are used, where they are not the first ones in their order, and which devices of them,

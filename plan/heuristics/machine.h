@@ -28,12 +28,13 @@ class Machine {
     const Pair& pair = pairs_[at(from) * speed_.size() + at(to)];
     return pair.latency_ms + bytes * pair.ms_per_byte;
   }
-  // The mean over all pairs of devices: what is known of a message before anything has a place.
+  // The mean over all pairs of devices: the estimate of a message before anything has a place.
   double mean_message_ms(double bytes) const { return bytes > 0 ? mean_.latency_ms + bytes * mean_.ms_per_byte : 0; }
 
   // The first `devices` of them alone, at least 1.
   Machine first(int devices) const;
-  // The same where device d takes slow[d] times as long, > 0: what an oracle knows, or the ratios that assistants saw.
+  // The same machine with device d slower by slow[d] > 0: the truth for an oracle, or the ratios that assistants
+  // observed.
   Machine slowed(const std::vector<double>& slow) const;
 
  private:

@@ -42,9 +42,8 @@ struct Answer {
 std::vector<std::string> heuristic_names();
 std::string heuristic_help();  // a line about each
 
-// One heuristic asked for is still compared with "one-device". Throws Error(kUsage) for a name that is none,
-// Error(kInfeasible) when the devices cannot hold the graph (which says what is too large), or no heuristic found out
-// how.
+// A single heuristic is still compared with "one-device". Throws Error(kUsage) for an unknown name, Error(kInfeasible)
+// when the devices cannot hold the graph (and says what is too large), or when no heuristic found a way.
 Answer find_division(const WorkGraph& graph, const Machine& machine, const Request& request);
 
 // --- Static, assisted, planned anew ---

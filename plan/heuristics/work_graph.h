@@ -61,14 +61,14 @@ struct WorkGraph {
   std::int32_t units() const { return static_cast<std::int32_t>(tasks_of_unit.size()); }
   double total_ms() const;
   double memory_bytes() const;
-  // Numbers units by their first tasks and fills in the rest. Throws Error(kData) on what is no such graph: no task, a
+  // Numbers units by their first tasks and fills in the rest. Throws Error(kData) for an invalid graph: no task, a
   // consumer that is not behind its producer (a cycle), one named twice, no consumer, times or bytes that are negative
   // or not finite.
   void link();
 };
 
-// The longest way from a task's start to the end of the step: its own time and that of what must follow, with what
-// `message_ms` says of every value on the way (0 where it is not asked about: the empty vector). By task.
+// The longest way from a task's start to the end of the step, by task: its own time and that of all that must follow,
+// with the `message_ms` of every value on the way (an empty vector: 0).
 std::vector<double> bottom_levels(const WorkGraph& graph, const std::vector<double>& task_ms,
                                   const std::vector<double>& message_ms);
 

@@ -38,8 +38,8 @@ RepairResult repair(sharding::ShardingModel* model, const std::vector<sharding::
                     int most_gathers = 64);
 
 // The batch dimension of each data input that has one: the step's batch size where it is known (dimension 0 when that
-// fits, else the first that does), else dimension 0 of the largest data input and what has its extent. Random keys have
-// none.
+// fits, else the first that does), else dimension 0 of the largest data input and of inputs with its extent. Random
+// keys have none.
 std::vector<sharding::TensorDim> find_batch(const sharding::ShardingModel& model);
 
 }  // namespace automap::partition

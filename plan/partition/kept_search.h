@@ -17,8 +17,8 @@ struct GivenGroups {
   PlanEstimate with;  // the step with what is given alone
 };
 
-// As run_search: answers hold the groups given, too. Their value is by count of all, by time what is saved beside what
-// is given.
+// As run_search: answers hold the groups given, too. Their value is, by count, that of all groups; by time, the savings
+// beside the given ones.
 std::vector<PartitionAnswer> run_search_beside(const models::PartitionProblem& problem, const GivenGroups& given,
                                                const SearchRequest& request);
 

@@ -37,8 +37,8 @@ std::string why_not_kept(const sharding::ShardingModel& model);
 // The step of the model as it is linked, with these split alone, ms.
 using StepOfSplit = std::function<double(const std::vector<sharding::TensorDim>&)>;
 
-// `model` is linked with the gathers that what is kept needs. `data`: of axes of one size the one that splits most data
-// inputs is taken, else the one that splits most variables. Throws Error(kData) with why_not_kept.
+// `model` is linked with the gathers that the kept shardings need. `data`: of axes of one size the one that splits most
+// data inputs is taken, else the one that splits most variables. Throws Error(kData) with why_not_kept.
 KeptShardings keep_shardings(sharding::ShardingModel* model, bool data, const StepOfSplit& step_ms);
 
 }  // namespace automap::partition

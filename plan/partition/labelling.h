@@ -46,7 +46,7 @@ struct LabellingOptions {
   std::int64_t most_entries = 1 << 18;  // of one table
 };
 
-// When the work is over: the best so far and a valid bound. Throws Error(kInternal) for what is no problem as above.
+// When the work is over: the best so far and a valid bound. Throws Error(kInternal) for an invalid problem.
 Labelling solve_labelling(const LabellingProblem& problem, const LabellingOptions& options, Work& work);
 
 // The cost of a labelling; its memory is added to `memory` where that is not null.

@@ -53,9 +53,8 @@ struct PlannedMesh {
   bool experts_apart = false;
 };
 
-// Throws Error(kUsage) for a mesh that the cluster has no place
-// for, Error(kData) when the batch cannot be split by the data axis, Error(kInfeasible), naming what would fit, when no
-// plan does.
+// Throws Error(kUsage) for a mesh that the cluster has no place for, Error(kData) when the batch cannot be split by the
+// data axis, Error(kInfeasible), naming a mesh that would fit, when no plan fits.
 PlannedMesh make_mesh_plan(const sharding::ShardingModel& model, const machine::DeviceModel& device,
                            const machine::Cluster& cluster, const MeshRequest& request);
 

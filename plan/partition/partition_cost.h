@@ -79,8 +79,8 @@ struct PlanEstimate {
 
 class PartitionCost {
  public:
-  // `other`: of a mesh with two axes, what the other one does; null: there is none. `stride` as for shard_links.
-  // `in_stage`: by flow node, whether it counts (stage_counts.h); null: all do.
+  // `other`: in a mesh of two axes, the other one; null: there is none. `stride` as for shard_links. `in_stage`: by
+  // flow node, whether it counts (stage_counts.h); null: all do.
   PartitionCost(const sharding::ShardingModel& model, const machine::DeviceModel& device,
                 const machine::Cluster& cluster, const OtherAxis* other = nullptr, int stride = 1,
                 const std::vector<bool>* in_stage = nullptr);
@@ -129,7 +129,7 @@ class PartitionCost {
   // where this one also makes the tensor in parts.
   double other_saved_ms(sharding::NodeId tensor) const { return of_other(other_saved_ms_, tensor); }
   double other_reduction_saved_ms(sharding::NodeId tensor) const { return of_other(other_reduction_saved_ms_, tensor); }
-  // Bytes of a tensor that a collective of this axis moves (what the other axis leaves of them).
+  // Bytes of a tensor that a collective of this axis moves: the share that the other axis leaves.
   double moved_bytes(sharding::NodeId tensor, sharding::CollectiveKind kind) const;
   // A decision of this axis as the other one sees it.
   OtherAxis as_other(const sharding::Propagation& decided) const;

@@ -32,7 +32,7 @@ struct PlanResult {
   int dim = -1;       // split along; -1: replicated
 };
 
-// A partial sum: what XLA's partitioner, which reduces at once, makes one all-reduce of.
+// A partial sum. XLA's partitioner, which reduces at once, makes one all-reduce for each.
 struct PlanSource {
   std::string instruction, layer;
   double bytes = 0;  // of the whole tensor in its own type, which may differ from what the collective moves
@@ -106,7 +106,8 @@ struct PartitionPlan {
   CountedCost counted;  // what it takes; what follows is the estimate that the search judged by
   double step_ms = 0, compute_ms = 0, collective_ms = 0, memory_bytes = 0, capacity_bytes = 0, planning_ms = 0;
   double replicated_step_ms = 0;  // nothing split
-  // With --overlap: the step with collectives beside compute, which step_ms adds up; and what no decision goes below.
+  // With --overlap: the step with collectives beside compute, where step_ms adds them up; and a lower bound on it over
+  // all decisions.
   std::optional<double> overlapped_ms, overlapped_bound_ms;
   int all_reduces = 0, partial_sums = 0;  // after / before carrying through linear instructions
   int all_gathers = 0, all_to_alls = 0, permutes = 0;
@@ -144,12 +145,12 @@ std::vector<PlanTensor> decided_tensors(const PartitionPlan& plan);
 
 // A tensor stands in `partition` under its name, or under its HLO name when several inputs share the name.
 std::string to_json_text(const PartitionPlan& plan);
-// Without what it takes and the estimate, which an axis of a mesh has none of its own of.
+// Without the counted cost and the estimate, which an axis of a mesh does not have by itself.
 Json to_json(const PartitionPlan& plan);
-// Only what decides it: schema, kind, shards, sums, partition and gathers. A plan by itself.
+// Only the decision: schema, kind, shards, sums, partition and gathers. A plan by itself.
 std::string decision_json_text(const PartitionPlan& plan);
 // Throws Error(kData) naming source, key, found and expected. Files of other makers need only "schema", "kind",
-// "shards" and "partition"; what they leave out is empty, and `inputs` holds the tensors of `partition`.
+// "shards" and "partition"; missing fields are empty, and `inputs` holds the tensors of `partition`.
 PartitionPlan parse_partition_plan(std::string_view json_text, const std::string& source);
 PartitionPlan read_partition_plan(const Json& json, const std::string& source);
 

@@ -40,8 +40,8 @@ PeakMemory peak_memory(const sharding::ShardingModel& model, const std::vector<d
                        const std::vector<TensorCopy>& copies = {});
 PeakMemory peak_memory(const MemorySteps& steps);
 
-// The steps of a region in the order they run; and its peak in a given order. `inside`: per step, what runs within it
-// needs.
+// The steps of a region in the order they run; and its peak in a given order. `inside`: per step, the memory of the
+// regions that run within it.
 std::vector<std::int32_t> order_steps(const MemorySteps& steps, std::int32_t region);
 struct RegionPeak {
   double bytes = 0;

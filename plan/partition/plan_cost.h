@@ -29,7 +29,7 @@ struct CountedCost {
 // Sets the keys of a plan's document, null where there is no cost.
 void add_cost(const CountedCost& counted, Json* document);
 CountedCost read_cost(const JsonObject& plan);
-// Where a plan has what its search judged by: older files have these keys beside the others.
+// The object with the estimate that a plan's search judged by: older files have these keys beside the others.
 JsonObject estimate_of(const JsonObject& plan, const Json& json, const std::string& source);
 
 }  // namespace automap::partition

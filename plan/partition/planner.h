@@ -74,10 +74,10 @@ struct Planned {
   bool cut_added_up = false;    // of an overlapped step: it would save something added up (alternative "groups cut")
 };
 
-// The plan without what only its caller knows: model, cluster, planning_ms, provenance. `model` keeps the gathers of a
-// data plan (ShardingModel::relink). Of a model whose sums are combined the plan with sums apart is taken, and the
-// model set so, where its step is shorter. Throws as run_search does, Error(kData) when there is nothing to decide (no
-// variables, no data), Error(kUsage) when the cluster is too small.
+// The plan without the facts that only its caller knows: model, cluster, planning_ms, provenance. `model` keeps the
+// gathers of a data plan (ShardingModel::relink). If sums are combined in `model`, and the step is shorter with sums
+// apart, that plan is taken, and the model set so. Throws as run_search does, Error(kData) when there is nothing to
+// decide (no variables, no data), Error(kUsage) when the cluster is too small.
 Planned make_plan(sharding::ShardingModel* model, const machine::DeviceModel& device, const machine::Cluster& cluster,
                   const PlanningRequest& request);
 

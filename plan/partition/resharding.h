@@ -53,8 +53,8 @@ std::vector<sharding::GroupId> split_groups(const sharding::ShardingModel& model
 enum class Between : std::uint8_t {
   kWhole,      // sums are made whole: classic tensor parallelism (Shoeybi et al., 2019)
   kByWeights,  // may be split where weights decide it, along the hidden dimension or that of a position embedding
-  // Also along what neither weights decide nor the batch holds: the sequence (sequence parallelism, Korthikanti et al.,
-  // 2022). More choices: a search that is often 10 times as long, and shorter steps now and then.
+  // Also along dimensions that neither weights decide nor the batch holds: the sequence (sequence parallelism,
+  // Korthikanti et al., 2022). More choices: a search that is often 10 times as long, and shorter steps now and then.
   kSequences,
 };
 

@@ -12,8 +12,8 @@
 
 namespace automap::partition::internal {
 
-// First what fits into the memory, then what is worth more; of what does not fit, what needs less. Of equal value the
-// faster plan.
+// Scores that fit into the memory come first, then those that are worth more; among those that do not fit, those that
+// need less. Of equal value the faster plan.
 bool better(const models::PartitionScore& a, const models::PartitionScore& b);
 
 // An answer with `groups` sorted and scored; bound unknown.
@@ -49,7 +49,7 @@ class Choice {
   std::int32_t conflicts(std::int32_t group) const { return conflicts_[static_cast<std::size_t>(group)]; }
   void add(std::int32_t group);  // whatever it conflicts with
   void remove(std::int32_t group);
-  // Takes out what excludes it, then adds it.
+  // Takes out the groups that exclude it, then adds it.
   void put(std::int32_t group);
   // The change of value that put() would make; gain_bytes: of the bytes saved.
   double gain(std::int32_t group) const;

@@ -9,8 +9,8 @@
 namespace automap::partition {
 
 // By node of model.flow(): it belongs to one of the forward positions p0+1 .. p1 (as Profile has them) or to their
-// backward pass. Weights, slots and what is made of them alone stand where they are first used. The update of
-// variables belongs to no position.
+// backward pass. Weights, slots and values made of them alone stand where they are first used. The update of variables
+// belongs to no position.
 std::vector<bool> stage_counts(const sharding::ShardingModel& model, int p0, int p1);
 
 }  // namespace automap::partition

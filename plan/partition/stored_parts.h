@@ -36,14 +36,14 @@ struct TakenDim {
 };
 
 // `model` is linked with the gathers that splitting `batch` needs, and is left with those of the stored parts besides.
-// `taken`: by index into model.inputs(), what another axis does; empty: nothing. The largest dimension that can be
-// split is, one that the other axis has left alone where there is one.
+// `taken`: by index into model.inputs(), the dimension that another axis splits; empty: none. The largest dimension
+// that can be split is, one that the other axis has left alone where there is one.
 StoredParts store_in_parts(sharding::ShardingModel* model, const std::vector<sharding::TensorDim>& batch, Zero level,
                            const std::vector<TakenDim>& taken = {});
 
 // The same for a choice that somebody else made: the inputs `wanted`, each along its dimension, are stored so, and
-// gathered where what `split` splits goes through (that being possible as the model is linked). What has no place
-// stands in `whole`.
+// gathered where the dimensions of `split` go through (which must be possible as the model is linked). Inputs without a
+// place are listed in `whole`.
 StoredParts gather_before_use(sharding::ShardingModel* model, const std::vector<sharding::TensorDim>& split,
                               const std::vector<sharding::TensorDim>& wanted);
 

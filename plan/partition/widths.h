@@ -43,8 +43,8 @@ PlanningRequest as_width_request(PlanningRequest asked);
 profile::WidthParts width_parts(const sharding::ShardingModel& model, const sharding::Propagation& decided,
                                 const std::vector<machine::DeviceModel>& devices, const machine::Cluster& cluster);
 
-// The servers of the device that hold a replica of so many devices; where none does, those of others that do, and else
-// all. What is between devices of a type of which no replica can be is never asked about.
+// The servers of the device that hold a replica of so many devices; where none does, those of other devices that do,
+// and else all. Links between devices of a type of which no replica can be are never asked about.
 machine::Cluster servers_of(const machine::Cluster& cluster, const std::string& device, int width);
 
 // For each of `widths` that splits something. `devices` as ProfilerOptions::devices: the partition is found for the one

@@ -7,7 +7,7 @@
 
 namespace automap::pictures {
 
-// Markup: a picture, what its colours mean, and the figures as a table.
+// Markup: a picture, the meaning of its colours, and the figures as a table.
 std::string memory_markup(const pipeline::PlanDocument& document);
 
 }  // namespace automap::pictures

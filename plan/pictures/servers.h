@@ -18,7 +18,7 @@ struct DeviceRole {
 // The role of every device of the cluster, in its order.
 std::vector<DeviceRole> device_roles(const machine::Cluster& cluster, const pipeline::PlanDocument& document);
 
-// Markup: the boxes and what their colours mean; a sentence where there are more devices than one can look at.
+// Markup: the boxes and the meaning of their colours; a sentence where there are more devices than one can look at.
 std::string servers_markup(const machine::Cluster& cluster, const pipeline::PlanDocument& document);
 
 }  // namespace automap::pictures

@@ -30,7 +30,7 @@ TimelinePicture timeline_picture(const pipeline::PlanDocument& document, const p
 // out.
 std::string timeline_svg(const TimelinePicture& picture);
 
-// A page that needs nothing else: what is said, the chart, and the groups as a table. Without scripts it shows the SVG.
+// A page that needs nothing else: the texts, the chart, and the groups as a table. Without scripts it shows the SVG.
 std::string timeline_html(const TimelinePicture& picture);
 
 // The part of a page (page.h) with the chart and its table, for pages that show more.

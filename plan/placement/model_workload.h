@@ -57,8 +57,8 @@ struct ModelWorkload {
 ModelWorkload operator_workload(const soap::ModelSpace& model, const ModelMachine& machine);
 
 // A chain, as our pipelines see a model: runs of positions of one layer, or the positions themselves where nothing is
-// named; what crosses a cut is transferred behind it, skip connections included. n forward nodes, then n backward ones
-// unless it is an inference profile. Of micro-batches of so many samples (0: the profile's own); times where the
+// named; all bytes across a cut are transferred behind it, skip connections included. n forward nodes, then n backward
+// ones unless it is an inference profile. Of micro-batches of so many samples (0: the profile's own); times where the
 // profile has them for that many, else in proportion.
 ModelWorkload layer_workload(const pipeline::Profile& profile, const ModelMachine& machine, double samples = 0);
 

@@ -52,7 +52,7 @@ std::vector<int> topological_order(const Workload& workload);
 
 // Throws Error(kData) starting with `source` where the graph is none: no nodes, a cycle (named), an edge from a
 // backward to a forward node, a time or size that is negative or not finite. Throws Error(kInfeasible) where no device
-// can take a node or a colour: what no accelerator runs, or what is larger than one, when there is no CPU core.
+// can take a node or a colour: one that no accelerator runs, or that is larger than one, when there is no CPU core.
 void check_workload(const Workload& workload, const std::string& source);
 
 }  // namespace automap::placement

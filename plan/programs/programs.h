@@ -17,7 +17,7 @@ struct ProgramFile {
 };
 
 // The files of a folder, the manifest last. `plan_source` and `model_source` name the inputs in errors. Throws
-// Error(kData): a plan for another module, a module that is no training step, what cannot be cut around.
+// Error(kData): a plan for another module, a module that is no training step, a value around which it cannot be cut.
 std::vector<ProgramFile> program_files(const pipeline::PlanDocument& plan, const std::string& plan_source,
                                        const hlo::HloModule& module, const std::string& model_source);
 

@@ -40,7 +40,7 @@ struct CutRequest {
 
 class StepCut {
  public:
-  // `step` must stay alive, and be a training step whose module is what `order` is of. Throws Error(kData) naming the
+  // `step` must stay alive, and be a training step of the module that `order` orders. Throws Error(kData) naming the
   // tensor that cannot be cut around.
   StepCut(const graph::TrainingStep& step, const graph::FlowOrder& order, CutRequest request);
 

@@ -21,8 +21,8 @@ struct PublishedPlan {
 PublishedPlan best_published(const planners::Question& question,
                              double below_ms = std::numeric_limits<double>::infinity());
 
-// The table of kinds of whole plans, with the best of these as a row of it: said where it is shorter than what was
-// planned.
+// The table of kinds of whole plans, with the best of these as a row of it: reported where it is shorter than the plan
+// found.
 std::vector<planners::KindRow> all_kinds();
 // These, or none: where an answer stands alone.
 std::vector<planners::KindRow> kinds_beside(bool explored);

@@ -1,10 +1,10 @@
 // The devices and links that tasks run on. A link is a device for messages: one at a time, first come first served
 // (FlexFlow, section 5.1).
 //
-// Inside a server every ordered pair of devices has a link of its own; what leaves a server goes through its port, one
-// message after the other, at the pace of the slower of both servers' ports. What comes in is not queued a second time.
-// Times are those of common/machine/collectives.h: measured links where they are known, latency included (which the
-// paper leaves out).
+// Inside a server every ordered pair of devices has a link of its own; messages that leave a server go through its
+// port, one after the other, at the pace of the slower of both servers' ports. They do not queue a second time where
+// they come in. Times are those of common/machine/collectives.h: measured links where they are known, latency included
+// (which the paper leaves out).
 #pragma once
 
 #include <cstdint>

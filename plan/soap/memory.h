@@ -34,7 +34,7 @@ struct Fullest {
 };
 Fullest fullest_of(const std::vector<DeviceMemory>& memory, const MachineLinks& machine);
 
-// The same sum, kept while one operator after the other changes: what a search that shall fit asks.
+// The same sum, kept up to date while one operator after the other changes, for a search within memory.
 class MemoryTally {
  public:
   // Both must stay alive.

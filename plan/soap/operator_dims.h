@@ -23,7 +23,7 @@ class OperatorDims {
   void add(graph::NodeId node, const std::function<bool(graph::NodeId)>& own);
   // Two tensors of the same dimensions are split alike, though no instruction says so.
   void tie(graph::NodeId a, graph::NodeId b);
-  // Behind the last add(): finds what cannot be split.
+  // After the last add(): finds the dimensions that cannot be split.
   void finish();
 
   // A class of dimensions, by number; kNone: the dimension is of extent 1, free or of no tensor of the operator.

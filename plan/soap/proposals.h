@@ -20,11 +20,11 @@ const char* to_string(Placement placement);                         // "range"
 std::optional<Placement> parse_placement(const std::string& name);  // the inverse
 
 // Every configuration of every operator of a space over so many devices. With kRange they are numbered, and drawn with
-// equal chances; with kAny the degrees are drawn first, with equal chances, then a device for every part. What is drawn
-// does not depend on what was there, so that a proposal is as likely as its way back.
+// equal chances; with kAny the degrees are drawn first, with equal chances, then a device for every part. A draw does
+// not depend on the present configuration, so that a proposal is as likely as its way back.
 //
-// kMesh: of all devices' number the largest divisor that an operator can be split into, in every way; its part i stands
-// on device i N / parts.
+// kMesh: an operator has as many parts as the largest divisor of the number of all devices that it can be split into,
+// in every way; its part i stands on device i N / parts.
 class Proposals {
  public:
   Proposals(const Space& space, int devices, Placement placement);
@@ -54,8 +54,8 @@ class Proposals {
   std::vector<std::size_t> choices_of_;  // by operator
 };
 
-// Every operator split along its samples, over as many of the first devices as divide them; what has no samples stands
-// on the first device.
+// Every operator split along its samples, over as many of the first devices as divide them; an operator without samples
+// stands on the first device.
 Strategy data_parallel(const Space& space, int devices);
 // The strategy of experts (A. Krizhevsky, "One weird trick for parallelizing convolutional neural networks", 2014,
 // which the paper compares with for convolutional networks): operators whose weights are larger than their operands and

@@ -2,11 +2,10 @@
 // Sample, Attribute and Parameter dimensions, and may stand on devices of its own (Operator).
 //
 // An operator's configuration is a degree for each of its dimensions, parts of equal size, and one device for every
-// part; a strategy is a configuration for every operator. What a part reads and makes follows from the operator's
+// part; a strategy is a configuration for every operator. The operands and results of a part follow from the operator's
 // dimensions: of a tensor it holds, along a dimension that is split, its slab, and all of every other dimension.
 //
-// Where a module's operators come from: operators.h. This header knows no HLO, so that tests can make spaces of their
-// own.
+// operators.h makes the operators of a module. This header knows no HLO, so that tests can make spaces of their own.
 #pragma once
 
 #include <cstdint>
@@ -83,9 +82,9 @@ struct Space {
   std::vector<std::vector<std::int32_t>> in, out;
 
   std::int32_t size() const { return static_cast<std::int32_t>(operators.size()); }
-  // Sorts the edges and fills in `in` and `out`. Throws Error(kData) on what is no graph of this kind: an edge to an
-  // earlier operator or to itself (a cycle), two edges of one pair, dimensions that an operator does not have, extents
-  // that an operator's dimension does not divide, times or bytes that are negative or not finite.
+  // Sorts the edges and fills in `in` and `out`. Throws Error(kData) for an invalid graph: an edge to an earlier
+  // operator or to itself (a cycle), two edges of one pair, dimensions that an operator does not have, extents that an
+  // operator's dimension does not divide, times or bytes that are negative or not finite.
   void link();
 };
 

@@ -24,7 +24,7 @@ struct AskedAgain {
   bool explored = false;
 };
 
-// Reads the model as it was read for the plan. `cluster_word`: what names the cluster on a command line. Throws
+// Reads the model as it was read for the plan. `cluster_word`: the name of the cluster on a command line. Throws
 // Error(kData) where it is another model than the plan's.
 AskedAgain ask_again(const pipeline::PlanDocument& document, const std::string& source, const std::string& model,
                      const std::optional<machine::Cluster>& cluster, const std::string& cluster_word,

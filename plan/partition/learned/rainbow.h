@@ -35,10 +35,10 @@ struct RainbowOptions {
   std::function<bool()> stop_requested;
 };
 
-// The best answer that any episode came to, never worse than the first episode's, which splits every group at its turn
-// that is worth more than nothing; the second one also splits what only saves memory, when there is a limit. Stops at
-// the limits, after `patience_episodes`, and when the environment's bound is reached (then proven). `bound` is that
-// bound. An answer that does not fit into the memory (score.fits) means that no episode did.
+// The best answer of all episodes, never worse than that of the first episode, which splits every group at its turn
+// that is worth more than nothing; the second one also splits groups that only save memory, when there is a limit.
+// Stops at the limits, after `patience_episodes`, and when the environment's bound is reached (then proven). `bound` is
+// that bound. An answer that does not fit into the memory (score.fits) means that no episode did.
 //
 // statistics: episodes, steps, updates, first_stage_variables and second_stage_variables (split in that stage by the
 // best episode), best_episode (from 1), best_seconds, learned (0 when the answer is that of the first episodes).
