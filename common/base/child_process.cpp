@@ -103,8 +103,8 @@ std::uint64_t address_space() {
   return got <= 0 ? 0 : std::strtoull(text, nullptr, 10) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
-// This process's handlers remove its temporary files and must not run in the child. What a terminal sends to all
-// (Ctrl-C) is for the parent to answer; its end is the child's.
+// This process's handlers remove its temporary files and must not run in the child. The parent answers signals that a
+// terminal sends to all (Ctrl-C), and ends the child when it ends.
 void reset_signals() {
   for (int number = 1; number < NSIG; ++number) {
     struct sigaction action = {};

@@ -425,7 +425,7 @@ namespace {
 
 using Library = nlohmann::ordered_json;
 
-// Makes the value of what the library reads.
+// Builds the value while the library reads.
 class Builder {
  public:
   Builder(Json& root, JsonWatcher* watcher) : root_(root), watcher_(watcher) {}
@@ -484,7 +484,7 @@ class Builder {
   Json* member_ = nullptr;
 };
 
-// Writes numbers and strings as the library does, and what is around them in its layout.
+// Writes numbers and strings as the library does, and everything around them in its layout.
 class Writer {
  public:
   Writer(std::string& out, int indent, Json::BadUtf8 bad)

@@ -25,7 +25,7 @@ class Orderer {
     find_origins();
     find_depths();
     depth_first();
-    // Each way of moving is a rule of thumb; what is kept is what keeps fewer bytes alive.
+    // Each way of moving is a rule of thumb; the result that keeps fewer bytes alive is taken.
     for (const bool up : {true, false}) {
       const std::vector<NodeId> before = main_;
       std::vector<NodeId> best = main_;
@@ -207,9 +207,9 @@ class Orderer {
     return out;
   }
 
-  // Side branches move up behind what they read when fewer bytes are alive then. A branch is a chain of nodes each read
-  // by the next one only; it is judged by its slimmest point.
-  // `crowding`: how much it counts that others are alive where a node moves to.
+  // Side branches move up behind their operands when fewer bytes are alive then. A branch is a chain of nodes each read
+  // by the next one only; it is judged by its slimmest point. `crowding`: the weight of other values that are alive at
+  // the node's new place.
   void move_up(double crowding) {
     const std::size_t m = main_.size();
     std::vector<std::int32_t> place(n_, kNone);  // original
@@ -239,7 +239,7 @@ class Orderer {
       if (operands.empty()) continue;
       std::int32_t ready = -1;
       for (const NodeId operand : operands) ready = std::max(ready, anchor[static_cast<std::size_t>(operand)]);
-      // Directly behind what it reads already?
+      // Already directly behind its operands?
       if (ready + 1 >= static_cast<std::int32_t>(p) || ready < 0) continue;
       // Extends the chain as far as it goes: every further node reads only the chain and nodes that are ready.
       chain.assign(1, id);
@@ -283,8 +283,9 @@ class Orderer {
     });
   }
 
-  // The mirror image: what is made early and read late (a projection of the encoder's output for the decoder) moves
-  // down before its first reader when fewer bytes are alive then, with the nodes before it that only it reads.
+  // The mirror image: values that are made early and read late (a projection of the encoder's output for the decoder)
+  // move down before their first reader when fewer bytes are alive then, with the nodes before them that only they
+  // read.
   void move_down(double crowding) {
     const std::size_t m = main_.size();
     std::vector<std::int32_t> place(n_, kNone), first(n_, kNone), last(n_, kNone), users(n_, 0);
@@ -345,7 +346,7 @@ class Orderer {
           best_length = chain.size();
         }
         if (before == kNone) break;
-        // With `before` in the chain its own bytes do not have to be kept; what else the head keeps, is.
+        // With `before` in the chain its own bytes do not have to be kept; the head's other operands do.
         gained -= kept - bytes(before) * static_cast<double>(to - place[static_cast<std::size_t>(head)]);
         chain.push_back(before);
       }

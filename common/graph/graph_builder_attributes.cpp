@@ -13,7 +13,7 @@ using namespace internal;
 
 namespace {
 
-// XLA's limit on what a text may list, far above any real module's.
+// XLA's limit on the length of lists in a text, far above any real module's.
 constexpr std::size_t kMostListedDevices = 1 << 20;
 
 class AttributeCheck {

@@ -1,4 +1,4 @@
-// GraphBuilder: what a module must be, whichever form it was read from.
+// GraphBuilder: checks of a module, whichever form it was read from.
 #include <algorithm>
 
 #include "common/graph/graph_builder.h"

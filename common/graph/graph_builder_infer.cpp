@@ -215,7 +215,7 @@ class ResultShape {
     return array(of);
   }
 
-  // The types of what a reducer gives, or of the inputs where the reducer is not known yet.
+  // The types of a reducer's result, or of the inputs where the reducer is not known yet.
   ShapeId reduced(const std::vector<Extents>& results) {
     const bool several = results.size() > 1;
     std::vector<ShapeId> elements;
@@ -480,7 +480,8 @@ class ResultShape {
     return array(of);
   }
 
-  // A step gives its outputs and then what it carries: of an output one of each turn, along the scanned dimension.
+  // A step returns its outputs and then its carried values. Each output becomes an array with one entry per turn, along
+  // the scanned dimension.
   ShapeId applied_scan() {
     const std::int64_t carries = integer("num_carries", -1);
     const std::vector<std::int64_t> along = integers("dimensions");

@@ -573,7 +573,7 @@ std::int64_t scan_length(const Graph& graph, InstructionId id) {
   const std::vector<InstructionId>& step = graph.computation(called[0]).parameters;
   for (std::size_t i = 0; i < operands.size() && i < step.size(); ++i) {
     const Shape& whole = graph.shape_of(operands[i]);
-    // The step takes one slice of what is scanned, and carries as they are.
+    // The step takes one slice of each scanned array, and carried values as they are.
     if (!whole.is_array() || whole.dims.size() != graph.shape_of(step[i]).dims.size() + 1) continue;
     if (dims[0] >= 0 && dims[0] < static_cast<std::int64_t>(whole.dims.size())) {
       return whole.dims[static_cast<std::size_t>(dims[0])];

@@ -259,7 +259,7 @@ class Namer {
         std::vector<std::string> path = behind(before, scopes_of(op_name), op_name);
         const bool calls = opcode == Opcode::kCall || opcode == Opcode::kConditional || opcode == Opcode::kWhile ||
                            opcode == Opcode::kFusion;
-        // Loops slice and stack what they work on, in nobody's name.
+        // Loops slice and stack their data in nobody's name.
         out.all += !calls && !has_trait(opcode, trait::kMovement) ? 1 : 0;
         if (path.size() > own.size()) {
           ++out.named;
@@ -328,7 +328,7 @@ class Namer {
       if (deeper * 2 < named || numbered * 4 > deeper) break;
       common_.emplace_back(most->first);
     }
-    // Numbers by what stands before them: Encoder_0 is no numbered scope when there is no Encoder_1.
+    // Numbers by the text in front of them: Encoder_0 is no numbered scope when there is no Encoder_1.
     std::unordered_map<std::string, std::unordered_set<std::string>> numbers;
     for (auto& path : paths) {
       std::size_t begin = 0;

@@ -32,7 +32,7 @@ bool is_named_so(std::string_view entry) {
   return rest.find_first_not_of(".0123456789") == std::string_view::npos;
 }
 
-// Past what hands a value on as it is, with another type or order perhaps.
+// The origin of a value, past instructions that hand it on, perhaps with another type or order.
 InstructionId origin_of(const Graph& graph, InstructionId id) {
   for (;;) {
     const Instruction& i = graph.instruction(id);

@@ -38,7 +38,7 @@ Mark mark_of(const Graph& graph, InstructionId id) {
   return Mark::kNothing;
 }
 
-// Calls inside calls; what is nested deeper is left as it is.
+// The most nested calls; deeper ones are left as they are.
 constexpr int kMaxDepth = 64;
 
 // The devices of the largest mesh that the header names: xla.sdy.meshes={mesh = #sdy.mesh<["data"=4, "model"=2]>}.
@@ -243,7 +243,7 @@ class OneDevice {
     return known->second;
   }
 
-  // Keeps the metadata of an instruction, and of the rest what `keep` says.
+  // Keeps the metadata of an instruction, and those other attributes for which `keep` is true.
   template <typename Keep>
   void keep_attributes(Instruction* instruction, const Keep& keep) {
     Attribute* const begin = graph_.attributes_.data() + instruction->first_attribute;

@@ -161,7 +161,7 @@ void StepAnalysis::assign_parts(TrainingStep* step) {
       part = Part::kOptimizer;
     }
   }
-  // Projections go with their unit's part: what is not needed of a forward unit is still made by it.
+  // Projections go with their unit's part: a forward unit also makes the results that are not needed.
   for (NodeId id = 0; id < flow_->size(); ++id) {
     if (flow_->node(id).opcode != Opcode::kGetTupleElement) continue;
     const NodeId unit = flow_->producer(id);

@@ -258,8 +258,8 @@ bool StepAnalysis::is_same_barrier(NodeId first, NodeId other) const {
          b.leaf == other - first;
 }
 
-// Some candidate is read by two matrix products one of which depends on the other: once forward, once transposed.
-// No inference module does that with what it hands back.
+// True if some candidate is read by two matrix products one of which depends on the other: once forward, once
+// transposed. No inference module does that with an input that it hands back.
 bool StepAnalysis::reads_twice(const std::vector<EntryInput>& inputs, const std::vector<Candidate>& candidates) const {
   int tries = 0;
   for (const Candidate& c : candidates) {

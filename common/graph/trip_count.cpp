@@ -60,7 +60,7 @@ class TripCounter {
     const auto is_state = [&](const Traced& origin) {
       return origin.frames.empty() && graph_.instruction(origin.id).opcode == Opcode::kParameter;
     };
-    // The counter is the side that the body changes; the other one must stay what it is at the start.
+    // The counter is the side that the body changes; the other one must keep its initial value.
     for (int attempt = 0; attempt < 2; ++attempt) {
       if (is_state(*left)) {
         const auto step = body_step(body, left->path);

@@ -363,7 +363,7 @@ HloModuleProto decode_binary(std::string_view bytes, const std::string& source) 
                 "accepted are HloProto, HloModuleProto, HloSnapshot and messages that wrap one of them");
   }
   HloModuleProto module;
-  // Without a module the bytes are damaged: decoding them as what they start like tells where.
+  // Without a module the bytes are damaged: decoding them as the message that they begin like finds the place.
   const std::string_view body = modules.empty() ? bytes : modules.front();
   WireDecoder decoder(bytes, source);
   if (!modules.empty()) {

@@ -1,4 +1,4 @@
-// Clusters by name: presets, and names that say what is in them, DEVICE-SERVERSxDEVICES[@NETWORK].
+// Clusters by name: presets, and names that describe the cluster, DEVICE-SERVERSxDEVICES[@NETWORK].
 #include "common/machine/cluster_names.h"
 
 #include <algorithm>

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint64_t kMaxLogBytes = 16 << 20;
 constexpr int kMostDevices = 4096;
-// Gradients are larger; what takes them is not told by smaller messages.
+// The largest size must be at least this: gradients are larger, and smaller messages do not tell their time.
 constexpr double kLeastLargest = 1 << 20;
 constexpr std::size_t kLeastSizes = 3, kMostSizes = 1000;
 // Limits of bus bandwidth (bytes around a ring) that no real link passes: beyond them the column is in another unit.

@@ -29,8 +29,8 @@ int least_in_flight(const Problem& problem, Schedule schedule, int stages, int s
   return schedule == Schedule::kAdaptive ? 1 : in_flight(schedule, stages, stage, problem.micro_batches());
 }
 
-// The stages of given device cuts, and what a stage (p0, p1] of them costs and must obey. All of compute, weight and
-// memory grow with the interval, which is what the sweeps below rely on.
+// The stages of given device cuts, with the cost and the limits of a stage (p0, p1] of them. All of compute, weight and
+// memory grow with the interval; the sweeps below rely on that.
 class Shares {
  public:
   Shares(const Problem& problem, const std::vector<int>& device_cuts, Schedule schedule, BalanceBy by, int variant)
@@ -91,8 +91,8 @@ class Shares {
     return (limited_ || by_ == BalanceBy::kMemory) &&
            problem_.entry_beyond_least(p0, *groups_[at(s)], in_flight_[at(s)], variant_) > 0;
   }
-  // The least cost above a limit that anything was refused for since this was asked last: what was asked under that
-  // limit comes out alike under every limit below that cost.
+  // The least cost above a limit for which anything was refused since the last call: an answer under that limit is the
+  // same under every limit below that cost.
   double least_refused() const { return std::exchange(least_refused_, kInfinity); }
   bool long_enough(int s, int p0, int p1) const {
     return p1 > p0 && (!needs_variable_ || problem_.variables(p0, p1) > 0) && !problem_.idles(p0, p1, *groups_[at(s)]);
@@ -338,7 +338,7 @@ double least_largest_cost(const Shares& shares) {
   return reached;
 }
 
-// The same, from what is known or for those who ask next.
+// The same from the cache, or computed and stored there.
 double least_largest_cost(const Shares& shares, BalancedCuts* known) {
   if (known == nullptr) return least_largest_cost(shares);
   if (const std::optional<BalancedCuts::Least> found = known->least(shares.key())) {

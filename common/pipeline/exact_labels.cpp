@@ -121,7 +121,7 @@ void Program::keep_front(std::vector<Candidate>& candidates) {
   stairs_.clear();
   kept_.clear();
   for (const Candidate& c : candidates) {
-    // A front of very many stairs takes time, and what is stopped is thrown away.
+    // A front of very many stairs takes time, and the result of a search that is stopped is thrown away.
     if ((kept_.size() + 1) % kKeptPerPoll == 0 && over()) break;
     const auto after =
         std::upper_bound(stairs_.begin(), stairs_.end(), c.p,

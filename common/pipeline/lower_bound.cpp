@@ -100,8 +100,8 @@ class Gap {
   Runs runs_;
   std::size_t coarse_points_ = kCoarsePoints;
   std::vector<double> limit_;
-  // Stage counts whose best plan is refused by what no stage alone decides (stages that idle beside the others): their
-  // bound holds, and nothing closer comes of looking again.
+  // Stage counts whose best plan is refused for a reason that no stage alone decides (stages that idle beside the
+  // others): their bound holds, and looking again brings it no closer.
   std::vector<char> stuck_;
   GapOutput out_;
 };

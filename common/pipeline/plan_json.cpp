@@ -106,8 +106,8 @@ PlanStage read_stage(const Json& item, const std::string& where, int num_instruc
   return stage;
 }
 
-// The devices of a group, behind those of the groups in front; its replicas have equally many samples: what plans are
-// until now.
+// Reads the devices of a group, behind those of the groups in front. Its replicas have equally many samples: all plans
+// have had this so far.
 void read_devices(const PlanObject& reader, int in_front, PlanStage* stage) {
   std::vector<int> devices = reader.integers("devices", 1, machine::kMaxDevices);
   if (devices.empty()) reader.fail("devices: found none, expected at least one");
@@ -140,7 +140,7 @@ Json sync_json(const std::vector<SyncBucket>& buckets) {
   return sync;
 }
 
-// The positions of a part of stage `number`, and what crosses the cut behind them.
+// The positions of a part of stage `number`, and the bytes across the cut behind them.
 Json part_json(const PlanPart& stage, int number) {
   Json turns = Json::array();
   for (const LoopTurns& of : stage.loop_turns) {
@@ -165,7 +165,7 @@ Json part_json(const PlanPart& stage, int number) {
   return json;
 }
 
-// The devices of a stage, how they share its work, and what that takes.
+// The devices of a stage, their shares of its work, and its times.
 Json group_json(const PlanStage& stage) {
   Json devices = Json::array(), memory = Json::object();
   for (const int device : stage.device_numbers) devices.push_back(device);
@@ -578,7 +578,7 @@ Json lists_json(const std::vector<std::vector<std::string>>& lists) {
 constexpr const char* kPlacedRoundRobin = "round-robin";
 constexpr const char* kPlacedV = "v";
 
-// Its row, and what that leaves open.
+// The row of the schedule, and the choices that the row leaves open.
 Json schedule_json(const PlanDocument& document) {
   const Plan& plan = document.plan;
   Json in_flight = Json::array();
@@ -891,7 +891,7 @@ void read_extras(const PlanObject& reader, PlanDocument& document) {
   }
 }
 
-// The stage `s`, from 0, says what the lists say of it.
+// Checks that the stage `s`, from 0, agrees with the lists.
 void check_stage(const PlanObject& reader, const PlanDocument& document, std::size_t s, int in_flight) {
   const PlanStage& stage = document.stages[s];
   if (stage.in_flight > 0 && stage.in_flight != in_flight) {

@@ -171,7 +171,8 @@ class Problem::Builder {
     for (std::size_t p = 1; p <= n_; ++p) p_.sharing_class_[p] = p_.sharing_class_[p - 1] + changes[p];
   }
 
-  // Gradients and slots as they take memory: the module's own, or the factor's: weight, gradient, and what is left.
+  // Sums gradients and slots as they take memory: the module's own, or by the state factor: weight, gradient, and the
+  // rest.
   void sum_state(const std::vector<double>& w, const std::vector<double>& gradients) {
     const std::optional<double>& factor = p_.options_.state_factor;
     const bool own = !factor && !profile_.slot_bytes.empty();
@@ -803,8 +804,8 @@ class Problem::Builder {
     return bytes;
   }
 
-  // Stash, what enters, and the workspace; the same for all groups but for what ZeRO 3 gathers, which does not shrink
-  // with the samples.
+  // Sets the stash, the inputs of a stage, and the workspace; the same for all groups except for the gathered weights
+  // of ZeRO 3, which do not shrink with the samples.
   void set_stash(const StageVariant& variant, const DeviceGroup& g, StageColumns& columns) {
     const auto make = [&](bool gathers) { return make_stash(variant, gathers, g.stash_scale); };
     auto made = variant.zero >= 3 && g.size > 1
@@ -832,7 +833,7 @@ class Problem::Builder {
       for (std::size_t i = 0; i < n_; ++i) {
         if (!starts_layer(i)) made.layer_before[i] = made.layer_before[i - 1] + profile_.stash_bytes[i - 1];
         workspace[i] += made.layer_before[i] + profile_.stash_bytes[i];
-        // A stage that begins here keeps what enters it, be it a layer's first position or not.
+        // A stage that begins here keeps its inputs, whether or not it is a layer's first position.
         const double enters = i == 0 ? 0 : profile_.a_bytes[i - 1];
         const bool known = !profile_.layer_entry_bytes.empty();
         kept[i] = known ? profile_.layer_entry_bytes[i] : starts_layer(i) ? enters : 0;

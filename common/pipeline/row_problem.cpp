@@ -119,8 +119,8 @@ struct ServerKind {
 };
 
 // Up to three kinds of servers, each a run of neighbours (racks are bought together) or, in a third of the clusters,
-// shuffled. Kind 0 is always there with the slowest links and the least memory, so that the row's own numbers stay
-// what they are: A' and W' are ms at the slowest link.
+// shuffled. Kind 0 is always there with the slowest links and the least memory, so that the row's own numbers keep
+// their meaning: A' and W' are ms at the slowest link.
 std::vector<ServerKind> different_servers(const RowProblem& row) {
   Rng rng(row.server_seed, kServerStream, 0);
   const int kinds = std::min<int>(row.servers, 2 + static_cast<int>(rng.below(2)));
@@ -381,7 +381,7 @@ RowProblem row_of_problem(const Profile& profile, const Cluster& cluster, const 
   row.scale_ms = static_cast<float>(made.scale_ms);
   row.num_instructions = static_cast<std::uint32_t>(profile.size());
   const int devices = cluster.num_devices();
-  // Equal servers of the same total: as many as divide it, at most what there are.
+  // Equal servers of the same total: as many as divide it, at most the present number.
   int servers = cluster.num_servers();
   while (devices % servers != 0) --servers;
   row.servers = static_cast<std::uint16_t>(servers);

@@ -17,7 +17,7 @@ namespace {
 constexpr int kMostGroups = 1 << 16;
 constexpr int kMostRounds = 8;  // of moves; three do nearly always
 
-// The most of every stage: memory, and what is in front.
+// The most of every stage: limited by memory and by the stages in front.
 std::vector<int> limits_of(const PipelineTimes& times) {
   std::vector<int> most = times.value_in_flight;
   for (std::size_t s = 1; s < most.size(); ++s) most[s] = std::min(most[s], most[s - 1]);

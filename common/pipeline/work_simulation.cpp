@@ -75,7 +75,7 @@ double simulate_order_ms(const WorkTimes& times, int micro_batches, const WorkOr
     record->sync.resize(at(groups));
   }
   const WorkKind last = last_pass(times.split_backward());
-  // When what `item` made is where part `to` runs.
+  // The time when the result of `item` is where part `to` runs.
   const auto send = [&](const WorkItem& item, int to) {
     const int from_group = times.group_of_part[at(item.part)], to_group = times.group_of_part[at(to)];
     const double done = state.free_ms[at(from_group)];

@@ -30,8 +30,8 @@ using graph::InstructionId;
 using graph::Opcode;
 using graph::Shape;
 
-// One more collective is worth moving this many bytes less: about what a link
-// carries while a collective starts.
+// One more collective is worth moving this many bytes less: about the bytes that a link carries while a collective
+// starts.
 constexpr double kLaunchBytes = 65536;
 
 bool is_complex(const Shape& shape) {
@@ -368,7 +368,7 @@ class Finder {
                  converts(reduction, flow_.shape(operands[0]), shape);
         break;
       case Opcode::kNegate: linear = sum && number && operands.size() == 1; break;
-      // A whole operand would be added once per device, but for what a device's share of it can be written for.
+      // A whole operand would be added once per device, unless each device's share of it can be written.
       case Opcode::kAdd:
       case Opcode::kSubtract:
         linear = sum && number && operands.size() == 2 &&
@@ -441,8 +441,7 @@ class Finder {
     }
   }
 
-  // Everything that could be left partial: the sources, and what linear
-  // instructions make of them.
+  // Finds everything that could be left partial: the sources, and the linear instructions behind them.
   void find_region() {
     std::priority_queue<NodeId, std::vector<NodeId>, std::greater<NodeId>> candidates;
     held_.clear();
@@ -572,8 +571,8 @@ class Finder {
     }
   }
 
-  // By index of Held: what is read partial, and what reads it so. (A source that is only reduced where it arises is not
-  // carried.) Steps that nobody reads are none.
+  // By index of Held: true for sums that are read partial, and for their partial readers. (A source that is only
+  // reduced where it arises is not carried.) Steps that nobody reads are not carried.
   std::vector<bool> find_carried() const {
     std::vector<bool> carried(held_.size(), false), read(held_.size(), false);
     for (std::size_t i : by_node_descending()) {
@@ -663,8 +662,8 @@ class Finder {
         all_reduce(h.node, h.reduction, sources_[static_cast<std::size_t>(sources[0])].group, std::move(ops)));
   }
 
-  // Partial sums that are made at a gather of their own instruction, which keeps its part of the sum: what nobody reads
-  // whole need not be there whole.
+  // Finds partial sums that are made at a gather of their own instruction, which keeps its part of the sum: a sum that
+  // nobody reads whole need not be whole anywhere.
   void find_kept_in_parts() {
     std::set<NodeId> whole;
     for (const Read& read : reads_) {

@@ -17,7 +17,7 @@ using graph::FlowGraph;
 using graph::FlowNode;
 using graph::Opcode;
 
-// A chain is told in this many lines; what is left out is said.
+// A chain is shown in this many lines; a line says how many are left out.
 constexpr std::size_t kHeadLines = 6, kTailLines = 6;
 constexpr std::size_t kMaxNames = 4;
 

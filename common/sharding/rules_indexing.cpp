@@ -311,7 +311,7 @@ void block_places(RuleBuilder& b, std::int32_t first, std::int32_t last) {
 
 }  // namespace
 
-// dynamic-slice(operand, places...): only what is read in full.
+// dynamic-slice(operand, places...): only dimensions that are read in full can be split.
 void dynamic_slice_rule(RuleBuilder& b) {
   if (b.num_operands() < 1 || b.num_results() != 1 || !b.are_arrays(0, b.num_slots()) ||
       b.rank(0) != b.rank(b.result())) {
@@ -328,7 +328,7 @@ void dynamic_slice_rule(RuleBuilder& b) {
   }
 }
 
-// dynamic-update-slice(operand, update, places...): only what is written in full.
+// dynamic-update-slice(operand, update, places...): only dimensions that are written in full can be split.
 void dynamic_update_slice_rule(RuleBuilder& b) {
   if (b.num_operands() < 2 || b.num_results() != 1 || !b.are_arrays(0, b.num_slots()) || b.rank(0) != b.rank(1) ||
       b.dims(0) != b.dims(b.result())) {

@@ -103,8 +103,9 @@ Reduction applied_reduction(const graph::Graph& graph, InstructionId id, std::in
 
 namespace {
 
-// Does starting from this value once per device make no difference? XLA's partitioner does that, and wrongly so where a
-// sum does not start from 0 or a product not from 1. What cannot be seen to be neutral (a parameter) is not.
+// True if starting from this value once per device makes no difference. XLA's partitioner starts once per device, and
+// wrongly so where a sum does not start from 0 or a product not from 1. A value that cannot be seen (a parameter)
+// counts as not neutral.
 bool is_neutral_start(const graph::Graph& graph, InstructionId id, Reduction reduction) {
   if (reduction != Reduction::kAdd && reduction != Reduction::kMultiply) return true;
   constexpr int kMaxSteps = 16;
