@@ -251,7 +251,7 @@ std::string one_line(const std::string& text) {
   return out;
 }
 
-// One axis of the mesh and what it does.
+// One axis of the mesh and its use.
 struct Axis {
   std::string name;
   const PartitionPlan* plan = nullptr;

@@ -1,5 +1,5 @@
-// A Python file for JAX: the mesh of a pipeline plan, and PartitionSpecs of variables, optimizer state, batches and
-// what lies between layers.
+// Writes a Python file for JAX: the mesh of a pipeline plan, and PartitionSpecs of variables, optimizer state, batches
+// and values between layers.
 #include <algorithm>
 #include <cctype>
 #include <map>

@@ -25,8 +25,8 @@ std::vector<int> first_numbers(int count) {
   return numbers;
 }
 
-// Where the plan's devices, numbered from 1, stand: processes are numbered in their order, server by server. Says what
-// cannot be told of them.
+// Places the plan's devices, numbered from 1, on the servers: processes are numbered in their order, server by server.
+// Returns the reason why a framework cannot be told this place.
 Inexpressible place_on_servers(const machine::Cluster& cluster, const std::vector<int>& numbers, FrameworkPlan* plan) {
   std::vector<int> first = {1};  // device of each server, and one behind the last
   for (const machine::ServerGroup& group : cluster.servers) {

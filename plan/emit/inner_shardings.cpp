@@ -112,7 +112,7 @@ class Chooser {
         note(&out, std::make_pair(state, leaf), text);
       }
     }
-    // XLA's scatters go by the splitting of what they write into, or of what they write, whatever theirs is.
+    // XLA's scatters take the splitting of their operand or of their updates, whatever their own annotation says.
     for (NodeId node = 0; node < flow_.size(); ++node) {
       if (flow_.node(node).opcode != Opcode::kScatter || !linkage_.is_tensor(node)) continue;
       const Span<const NodeId> operands = flow_.operands(node);
@@ -206,14 +206,14 @@ class Chooser {
     std::vector<bool> of_positions(static_cast<std::size_t>(flow_.size()), false);
     for (NodeId node = 0; node < flow_.size(); ++node) {
       if (!linkage_.is_free(node)) continue;
-      // Or is put together: what differs from place to place.
+      // Or an instruction that puts values together: they differ from place to place.
       const Opcode opcode = flow_.node(node).opcode;
       bool made = opcode == Opcode::kIota || opcode == Opcode::kScatter || opcode == Opcode::kConcatenate ||
                   opcode == Opcode::kPad || opcode == Opcode::kDynamicUpdateSlice || opcode == Opcode::kGather;
       for (const NodeId operand : flow_.operands(node)) made = made || of_positions[static_cast<std::size_t>(operand)];
       of_positions[static_cast<std::size_t>(node)] = made;
     }
-    // By instruction: what several calls share is whole in all of them when it is in one.
+    // By instruction: an instruction that several calls share is whole in all of them when it is in one.
     std::vector<bool> whole(static_cast<std::size_t>(graph_.num_instructions()), false);
     const auto is_whole = [&](NodeId node) { return whole[static_cast<std::size_t>(flow_.node(node).instruction)]; };
     for (bool changed = true; changed;) {
@@ -282,8 +282,8 @@ class Chooser {
                        [&](const sharding::BlockedDim& one) { return static_cast<int>(one.at.slot) == result; });
   }
 
-  // A chain of reshapes that comes back to one of an instruction's several results: what is left of it, after HLO
-  // became StableHLO and HLO again, is that instruction, and the annotation would be taken for one of all its results.
+  // True for a chain of reshapes that comes back to one of an instruction's several results: after HLO became StableHLO
+  // and HLO again, only that instruction is left of it, and the annotation would be taken for one of all its results.
   bool folds_into_several(InstructionId id) const {
     const auto moves_nothing = [&](InstructionId at) {
       const Opcode opcode = graph_.instruction(at).opcode;

@@ -28,8 +28,8 @@ struct EquationKind {
   Opcode opcode;
   const char* word;
   std::size_t operands;
-  // JAX makes more of them in HLO than its program has (for random bits, say), so that their order says nothing: how
-  // they read is said where all alike ones read so, and one of them what lies otherwise.
+  // JAX makes more of them in HLO than its program has (for random bits, say), so that their order says nothing: their
+  // constraint is only written where all equal ones read alike, and one of them reads a tensor otherwise than it lies.
   bool uncounted = false;
 };
 constexpr EquationKind kEquations[] = {{Opcode::kDot, "dot_general", 2},
@@ -37,7 +37,7 @@ constexpr EquationKind kEquations[] = {{Opcode::kDot, "dot_general", 2},
                                        {Opcode::kGather, "gather", 1},
                                        {Opcode::kScatter, "scatter", 1},
                                        {Opcode::kReduce, "reduce", 1},
-                                       // A scale, spread over what it scales.
+                                       // A scale, broadcast over the values that it scales.
                                        {Opcode::kReshape, "spread", 1, true},
                                        {Opcode::kBroadcast, "spread", 1, true},
                                        // Operations that put stored weights together or take them apart.
@@ -69,8 +69,8 @@ std::pair<std::string_view, std::int64_t> numbered(std::string_view name) {
   return {name.substr(0, dot), number};
 }
 
-// Per instruction its place in the program. HLO text lists what nothing else needs late; names are numbered as the
-// program made them, so those of one name in one computation exchange their places.
+// Per instruction its place in the program. HLO text lists instructions late that nothing else needs; names are
+// numbered as the program made them, so those of one name in one computation exchange their places.
 std::vector<std::int32_t> program_places(const graph::Graph& graph) {
   std::map<std::pair<std::int32_t, std::string_view>, std::vector<std::pair<std::int64_t, InstructionId>>> alike;
   std::vector<std::int32_t> places(static_cast<std::size_t>(graph.num_instructions()));

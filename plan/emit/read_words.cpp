@@ -99,7 +99,7 @@ class WordMap {
     }
     return number;
   }
-  // Refuses more than one of what is not planned.
+  // Refuses a number above one of something that is not planned.
   void only_one(const std::string& key, const std::string& what) const {
     if (number(key, 1) != 1) refuse_words(printable(key) + ": " + what + " is not planned", "leave it out");
   }
@@ -125,7 +125,7 @@ struct WordLayout {
   std::int64_t chunks = 1, layers_per_chunk = 0;
 };
 
-// The number of parts of each stage, from the number of all parts in `what`.
+// The number of parts of each stage; `what` names the source of the number of all parts in errors.
 std::int64_t chunks_of(std::size_t parts, std::int64_t stages, const std::string& what) {
   if (static_cast<std::int64_t>(parts) % stages != 0) {
     refuse_words(what + " has " + std::to_string(parts) + " parts for " + std::to_string(stages) +
@@ -146,14 +146,14 @@ std::string layout_text(const WordLayout& of) {
     const int count = of.layers[s];
     text += (s == 0 ? ",layers=" : "+") + (count == planners::kRestOfLayers ? "rest" : std::to_string(count));
   }
-  // A name that a layout cannot hold is left to what stands there first.
+  // A name that a layout cannot hold is left out; the stage then begins with whatever comes first there.
   const bool plain = of.behind.find_first_of(",=") == std::string::npos;
   if (!of.behind.empty() && plain) text += ",behind=" + of.behind;
   return text;
 }
 
-// "Et*3|(tt|)*2tL": how many layers each stage has. The grammar of megatron.core's PipelineParallelLayerLayout: commas
-// are nothing, (...)*n is n times what is in the brackets, x*n is n times x.
+// "Et*3|(tt|)*2tL": the number of layers of each stage. The grammar of megatron.core's PipelineParallelLayerLayout:
+// commas are nothing, (...)*n is n times the content of the brackets, x*n is n times x.
 std::vector<int> layout_counts(const std::string& word) {
   const std::string where = "pipeline-model-parallel-layout '" + printable(word) + "': ";
   std::string flat;
@@ -202,7 +202,7 @@ std::vector<int> layout_counts(const std::string& word) {
   return counts;
 }
 
-// Options with what follows them; what stands in front of the first is the launcher's program. "--key=value", too.
+// Options with the words that follow them; words in front of the first are the launcher's program. "--key=value", too.
 WordMap options_of(const std::vector<std::string>& words) {
   WordMap map;
   for (std::size_t i = 0; i < words.size(); ++i) {

@@ -117,8 +117,8 @@ class GraphMaker {
 
   // --- Which nodes make a task ---
 
-  // Every value's base: the node whose value its readers get; kNone: at hand everywhere. And the kernels, as far as
-  // light work goes with what it reads.
+  // Finds every value's base: the node whose value its readers get; kNone: at hand everywhere. Also finds the kernels,
+  // as far as light instructions join their operands.
   void find_bases() {
     std::vector<char> at_hand(free_.begin(), free_.end());
     for (const graph::EntryInput& input : step_.inputs) {

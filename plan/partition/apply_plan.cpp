@@ -24,7 +24,7 @@ struct Decision {
   int dim;
 };
 
-// "4, 5, 10": what would divide it.
+// "4, 5, 10": the numbers that would divide it.
 std::string divisors_of(std::int64_t extent) {
   std::string out;
   int shown = 0;
@@ -181,7 +181,7 @@ std::vector<sharding::Gather> gathers_of(const sharding::ShardingModel& model, c
   return gathers;
 }
 
-// Links the model with the gathers that make the decisions possible, as far as there are any. What it did, in words;
+// Links the model with the gathers that make the decisions possible, as far as there are any. Returns a description;
 // empty: none were needed, or none help.
 std::string complete_by_gathers(sharding::ShardingModel* model, const std::vector<Decision>& decisions) {
   std::vector<TensorDim> data, all, refused;
@@ -240,7 +240,8 @@ sharding::Propagation apply_plan(sharding::ShardingModel* model, const Partition
       const TensorDim begun{gather.tensor, gather.dim};
       if (const auto conflict = decided.split(begun)) collision(*model, decided, *conflict, &gather);
     }
-    // All splittings before any replication: what stays whole is then told with the decision that forbids it.
+    // All splittings before any replication, so that a tensor that stays whole is reported with the decision that
+    // forbids it.
     for (const bool split : {true, false}) {
       for (const Decision& decision : decisions) {
         if ((decision.dim >= 0) != split) continue;

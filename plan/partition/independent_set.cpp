@@ -18,7 +18,7 @@ namespace {
 constexpr std::int32_t kMemoSize = 512;
 // The most bytes of keys that are remembered.
 constexpr std::size_t kMemoBytes = 100 << 20;
-// Domination is looked for among vertices with at most so many neighbours: the others are what one branches on.
+// Domination is looked for among vertices with at most so many neighbours: the search branches on the others.
 constexpr std::int32_t kSmallDegree = 24;
 // Points of one front, and of all fronts together.
 constexpr std::size_t kMaxFront = 500'000;

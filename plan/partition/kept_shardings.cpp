@@ -359,7 +359,7 @@ class Keeping {
     out_.whole.erase(std::remove_if(out_.whole.begin(), out_.whole.end(), lost), out_.whole.end());
   }
 
-  // Takes these out of what is split; false: what is split would not all be then.
+  // Makes these dimensions whole. False: then other split dimensions would not stay split.
   bool part(const std::vector<TensorDim>& ends) {
     const std::vector<Gather> before = model_.gathers();
     std::vector<Gather> gathers = before;

@@ -96,7 +96,7 @@ class Elimination {
   std::int32_t width() const { return width_; }
   std::int64_t units() const { return units_; }  // of the last run
 
-  // With memory at a price per byte. The bound includes what the labels' memory costs, not the limit.
+  // With memory at a price per byte. The bound includes the price of the labels' memory, not the limit.
   double run(double price, std::vector<std::int32_t>* labels) {
     contents_.forget_minimized();
     units_ = kPerSite * static_cast<std::int64_t>(steps_.size());
@@ -301,7 +301,7 @@ class Elimination {
     return key;
   }
 
-  // Fills the part's table; what it comes to where nothing is left to depend on, else 0.
+  // Fills the part's table. Returns its value where it depends on no other site, else 0.
   double minimize(const Step& step, std::size_t number, double price) {
     const Part& part = step.parts[number];
     Table& result = tables_[at(part.result)];
@@ -550,7 +550,7 @@ class Search {
     return sum;
   }
 
-  // Where memory differs most between what is too large and what fits.
+  // The site where memory differs most between a labelling that is too large and one that fits.
   static std::int32_t differing_site(const Node& node, const std::vector<std::int32_t>& a,
                                      const std::vector<std::int32_t>& b) {
     std::int32_t found = -1;

@@ -254,8 +254,8 @@ void try_mesh(const ShardingModel& model, const machine::DeviceModel& device, co
   if (request.data == 1) levels = {Zero::kOff};
   bool fits_as_it_is = false;
   for (const Zero zero : levels) {
-    // Storing in parts saves memory, and time where what is reduced and gathered then is less or shorter; level 2 has
-    // both, unless gathers before use go beside compute.
+    // Storing in parts saves memory, and time where the sums and gathers are then fewer or shorter; level 2 has both
+    // savings, unless gathers before use go beside compute.
     if (zero == Zero::kFull && fits_as_it_is && !request.zero && !request.operators.overlap) break;
     std::optional<PlannedMesh> planned;
     MeshRequest one = request;

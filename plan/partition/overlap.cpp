@@ -220,7 +220,8 @@ class Step {
 
   TaskId unit(std::int32_t region) const { return first_unit_ + region; }
 
-  // `later` waits for `first`, or what runs the one for what runs the other, in the innermost region around both.
+  // Makes `later` wait for `first`, or the task that runs the one for the task that runs the other, in the innermost
+  // region around both.
   void wait(TaskId first, TaskId later) {
     std::int32_t of_first = region_of_task_[at(first)], of_later = region_of_task_[at(later)];
     while (of_first != of_later) {

@@ -39,7 +39,7 @@ bool has_time(const FlowNode& node) {
          !(node.opcode == Opcode::kOptBarrier && node.leaf > 0);
 }
 
-// By flow node: 1 for what runs, 0 in branches of a conditional that take less time than another one.
+// By flow node: 1 for nodes that run, 0 in branches of a conditional that take less time than another one.
 std::vector<double> nodes_that_run(const FlowGraph& flow, const std::vector<double>& node_ms) {
   const auto& sites = flow.sites();
   std::vector<double> total(sites.size(), 0), runs(sites.size(), 1);
@@ -120,7 +120,7 @@ std::vector<double> stash_of(const sharding::ShardingModel& model, const std::ve
       while (graph::is_movement(flow, base) && flow.operands(base).size() > 0 &&
              parts[at(flow.operands(base)[0])] == Part::kForward && model.linkage().is_tensor(flow.operands(base)[0]))
         base = flow.operands(base)[0];
-      // Another form of a parameter, or of what is free.
+      // Another form of a parameter, or of a free tensor.
       if (graph::is_movement(flow, base)) continue;
       Kept& entry = kept[base];
       entry.forms += static_cast<double>(flow.shape(operand).bytes);
@@ -232,7 +232,7 @@ ShardLinks shard_links(const machine::Cluster& cluster, int shards, int stride, 
   out.all_reduce = machine::all_reduce(group, machine::Ring::kNccl);
   out.all_gather = machine::all_gather(group, machine::Ring::kNccl);
   out.reduce_scatter = machine::reduce_scatter(group, machine::Ring::kNccl);
-  // Every device sends out of what it holds, its part of the tensor.
+  // Every device sends its part of the tensor.
   out.all_to_all = machine::all_to_all(group, machine::Ring::kNccl).times(1, 1.0 / shards);
   out.send = machine::collective(machine::Operation::kSend, group, machine::Ring::kNccl);
   return out;

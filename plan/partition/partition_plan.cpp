@@ -33,7 +33,7 @@ double lower_bound_ms(const PartitionPlan& plan) {
   if (plan.objective != "time" || !std::isfinite(plan.bound)) return 0;
   // With combined sums the bound holds for every group by itself only; sums of several groups may meet as well.
   if (plan.sums_combined) return 0;
-  // Beside what is given the bound is about the rest.
+  // With kept shardings, the bound is about the rest.
   if (!plan.kept.empty()) return std::max(0.0, plan.step_ms + plan.value - plan.bound);
   return std::max(0.0, plan.replicated_step_ms - plan.bound);
 }
@@ -96,7 +96,7 @@ void read_partition(const PlanObject& reader, PartitionPlan* plan) {
   if (listed) {
     const std::vector<std::string> keys = partition_keys(*plan);
     for (std::size_t i = 0; i < keys.size(); ++i) place.emplace(keys[i], i);
-    // Editors may use the other name; what is ambiguous keeps its first meaning.
+    // Editors may use the other name; an ambiguous name keeps its first meaning.
     for (std::size_t i = 0; i < keys.size(); ++i) place.emplace(plan->inputs[i].parameter, i);
   }
   std::set<std::size_t> seen;

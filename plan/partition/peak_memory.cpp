@@ -158,7 +158,7 @@ class Live {
   double live_ = 0;
 };
 
-// Depth first from what must be there at the end.
+// Depth first from the values that must be there at the end.
 class DepthFirst {
  public:
   DepthFirst(const MemorySteps& steps, const MemoryRegion& region)
@@ -308,8 +308,8 @@ std::vector<double> parts_of_axis(const sharding::Propagation& decided) {
 }
 
 std::vector<TensorCopy> copies_of_axis(const sharding::ShardingModel& model, const sharding::Propagation& decided) {
-  // By tensor and the dimension that it is exchanged to (kNone: gathered). What is read in parts of a whole tensor
-  // needs no copy; a new value that is handed on whole is written where the old one was.
+  // By tensor and the dimension that it is exchanged to (kNone: gathered). A whole tensor that is read in parts needs
+  // no copy; a new value that is handed on whole is written over the old one.
   std::map<std::pair<NodeId, std::int32_t>, TensorCopy> copies;
   for (const sharding::Read& read : sharding::reads_of(model, decided)) {
     if (!read.gathered && !read.exchanged()) continue;

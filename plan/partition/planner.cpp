@@ -40,7 +40,8 @@ using sharding::TensorDim;
 constexpr std::int64_t kComparisonUnits = 2'000'000'000;
 // Cutting groups may take such a part of a search's units, where that is more.
 constexpr std::int64_t kCutShare = 5, kSequenceShare = 8;
-// Below this share of the devices' worth, fewer devices are asked, too; and what they must save to be named.
+// Below this share of the speed-up that the devices should give, fewer devices are tried, too; kWorthSaying: the least
+// saving for which they are named.
 constexpr double kPoorShare = 0.25;
 constexpr double kWorthSaying = 0.02;
 // Cutting groups must save this share of the step to be worth its gathers.
@@ -55,8 +56,8 @@ const std::vector<std::int32_t>& inputs_to_decide(const ShardingModel& model, bo
   return data ? model.data() : model.variables();
 }
 
-// The data inputs that hold the batch: what else the step reads (a random key, weights that nothing updates) is not
-// split by data parallelism. All of them when no batch is found.
+// The data inputs that hold the batch: data parallelism does not split the step's other inputs (a random key, weights
+// that nothing updates). All of them when no batch is found.
 std::vector<std::int32_t> batched_inputs(const ShardingModel& model) {
   std::set<sharding::NodeId> batch;
   for (const TensorDim& at : find_batch(model)) batch.insert(at.node);
@@ -68,7 +69,7 @@ std::vector<std::int32_t> batched_inputs(const ShardingModel& model) {
   return out;
 }
 
-// XLA's partitioner gathers what a batch-norm instruction reads when its batch is split.
+// XLA's partitioner gathers the operands of a batch-norm instruction when its batch is split.
 void warn_of_batch_norms(const ShardingModel& model, const sharding::Propagation& decided,
                          std::vector<std::string>* warnings) {
   const Linkage& linkage = model.linkage();
@@ -221,7 +222,7 @@ DataChoice choose_batch(ShardingModel* model) {
       taken.insert(group.group);
     }
   }
-  // A recurrent model reads time first: what is split of the same input is its batch.
+  // A recurrent model reads time first: the split dimension of the same input is its batch.
   const auto rank = static_cast<std::int32_t>(model->flow().shape(batch.at.node).dims.size());
   for (std::int32_t dim = 0; !why_not.empty() && dim < rank; ++dim) {
     const TensorDim other{batch.at.node, dim};
@@ -371,7 +372,7 @@ class Planning {
   }
   bool keeps() const { return !kept_.split.empty() || !kept_.whole.empty(); }
 
-  // The search over what is not given.
+  // Searches over the groups that are not given.
   std::vector<PartitionAnswer> search_rest(const models::PartitionProblem& problem,
                                            const SearchRequest& request) const {
     if (!keeps()) return run_search(problem, request);
@@ -469,8 +470,8 @@ class Planning {
     std::string planner = "none";
   };
 
-  // Limits of what is kept that were tried, largest first, and what the plans that they gave keep: with any limit
-  // between the two the same plan is found.
+  // Limits of the kept memory that were tried, largest first, and the memory that the resulting plans keep: any limit
+  // between the two gives the same plan.
   struct TriedLimit {
     double limit = 0, kept = 0;
   };
@@ -499,7 +500,7 @@ class Planning {
     free_bound_ = now_.answers.empty() ? 0 : now_.answers.front().bound;
     std::optional<Found> best, least;
     double best_ms = 0, best_bytes = 0, least_bytes = std::numeric_limits<double>::infinity();
-    // The peak of what was found just now.
+    // Judges the plan found last by its peak.
     const auto judge_found = [&] {
       const double bytes = peak_of(now_.chosen).total, ms = estimate_of(now_.chosen).expected_ms();
       now_.gathers = model_.gathers();
@@ -581,7 +582,7 @@ class Planning {
                                 rows.empty() ? nullptr : &rows);
   }
 
-  // For what is only compared with.
+  // For plans that are only compared with.
   SearchRequest quick_search() const {
     SearchRequest quick;
     quick.limits = request_.search.limits;
@@ -620,7 +621,7 @@ class Planning {
     if (request_.data && !batch_.note.empty()) warnings_.push_back(batch_.note);
   }
 
-  // Where what is kept splits no data, the batch is looked for beside it.
+  // Where the kept shardings split no data, the batch is looked for beside them.
   void find_batch_beside_kept() {
     if (!request_.data) return;
     const std::set<GroupId> split = [&] {
@@ -748,8 +749,8 @@ class Planning {
     std::optional<RowsOfWeights> rows;
     if (request_.rows_whole) options.rows_whole = &rows.emplace(rows_of_weights(model_));
     Resharding found;
-    // A wider search, of which a part of the effort has to be enough. Not in a mesh: where both axes split what no
-    // weight decides XLA gathers more than it is told.
+    // A wider search, of which a part of the effort has to be enough. Not in a mesh: where both axes split dimensions
+    // that no weight decides, XLA gathers more than it is told.
     const bool sequences = request_.sequence_parallel && request_.other == nullptr;
     if (sequences) {
       options.between = Between::kSequences;
@@ -800,7 +801,7 @@ class Planning {
     answer.score = models::score(now_.problem, answer.groups);
     answer.score.step_ms = estimate.step_ms;
     answer.score.value = now_.problem.compute_ms + now_.problem.collective_ms - estimate.step_ms;
-    // The labelling prices sums apart: of sums that are combined it says what is good, and not what is best.
+    // The labelling prices sums apart: if sums are combined, its choice is good, but not proven best.
     const double whole_ms = now_.problem.compute_ms + now_.problem.collective_ms;
     const double bound_ms = model_.sums_combined() ? whole_ms - cost_.least_step_ms(shards_) : found.bound_ms;
     answer.bound = std::max(bound_ms, answer.score.value);
@@ -863,7 +864,7 @@ class Planning {
     if (!out->answers.empty()) {
       const PartitionAnswer& best = out->answers.front();
       plan.value = now_.whole_by_overlap ? 0 : best.score.value;
-      // The limit of what is kept stands for that of the peak: what is proven under it is no proof about the peak.
+      // The limit of the kept memory stands for that of the peak: a proof under it is none about the peak.
       plan.proven = best.proven && now_.kept_limit_bytes <= 0 && !now_.whole_by_overlap &&
                     step_is_as_counted(best, out->estimate);
       plan.bound = now_.kept_limit_bytes > 0 ? std::max(best.bound, free_bound_) : best.bound;
@@ -881,7 +882,7 @@ class Planning {
   }
 
   // Sums that are combined are counted group by group. Where those of two groups meet the step may be shorter, and now
-  // and then longer (sharding::collectives_of_group): then it is not what was proven.
+  // and then longer (sharding::collectives_of_group): then it is not the one that was proven.
   bool step_is_as_counted(const PartitionAnswer& best, const PlanEstimate& estimate) const {
     constexpr double kRounding = 1e-9;
     return !model_.sums_combined() || request_.objective != PartitionObjective::kTime ||

@@ -33,7 +33,8 @@ enum : std::int32_t { kWhole = 0, kSplit = 1, kSplitAndGathered = 2, kInParts = 
 
 class PathsBuilder {
  public:
-  // `batch`: of a data axis, what is split in any case; empty: the axis splits variables. `outer` may be null.
+  // `batch`: for a data axis, the dimensions that are split in any case; empty: the axis splits variables. `outer` may
+  // be null.
   PathsBuilder(const sharding::ShardingModel& model, const PartitionCost& cost, std::vector<TensorDim> batch,
                const ReshardingOptions& options)
       : model_(model),
@@ -108,8 +109,8 @@ class PathsBuilder {
     for (std::size_t piece = 0; piece < begun_.size(); ++piece) {
       if (begun_[piece] && found.labels[piece] == kSplit) decided[at(root(static_cast<std::int32_t>(piece)))] = true;
     }
-    // First what keeps a piece apart from the weights: a product that only takes its part of something, or is made
-    // whole where it could be split with what it makes.
+    // First the products that keep a piece apart from the weights: a product that only takes its part of something, or
+    // is made whole where it could be split with its result.
     const auto is_undecided = [&](TensorDim dim) {
       const std::int32_t piece = piece_of(dim);
       return found.labels[at(piece)] == kSplit && !decided[at(root(piece))];
@@ -227,7 +228,7 @@ class PathsBuilder {
     return reader != reader_site_.end() && found.labels[at(reader->second)] == kSplit;
   }
 
-  // Dimensions that do not pass an instruction: blocked, or parted into what the devices do not divide.
+  // Dimensions that do not pass an instruction: blocked, or parted into sizes that the devices do not divide.
   template <typename Visit>
   void for_each_closed(NodeId op, const Visit& visit) const {
     for (const Linkage::BlockedMember& blocked : linkage_.blocked(op)) visit(blocked.at);
@@ -341,7 +342,7 @@ class PathsBuilder {
   }
 
   // Attention that weights split along nothing (the devices do not divide its heads) may be split by any of its
-  // dimensions: what it reads is gathered and taken in parts. Not what the data itself is split by.
+  // dimensions: its operands are gathered and taken in parts. Dimensions that split the data itself are left out.
   void find_begun() {
     begun_.assign(problem_.sites.size(), false);
     if (!batch_.empty()) return;
@@ -367,7 +368,7 @@ class PathsBuilder {
     }
   }
 
-  // Between::kSequences: what neither a weight decides nor the batch holds may be split, too.
+  // Between::kSequences: dimensions that neither a weight decides nor the batch holds may be split, too.
   void begin_sequences(const std::vector<bool>& may_be) {
     std::vector<bool> excluded = may_be;
     for (const TensorDim dim : find_batch(model_)) {
@@ -493,7 +494,7 @@ class PathsBuilder {
     return closed;
   }
 
-  // The gathers of what products make: of parts only.
+  // Adds the gathers of products' results: of parts only.
   void made_by_products() {
     for (const Instruction& instruction : instructions_) {
       const std::size_t labels = instruction.ways.size() + 1;
@@ -574,7 +575,7 @@ class PathsBuilder {
     return false;
   }
 
-  // All instructions that may be cut, with their ways; and what somebody may take its part of.
+  // Finds all instructions that may be cut, with their ways; and the tensors of which somebody may take its part.
   void find_ways() {
     for (NodeId op = 0; op < flow_.size(); ++op) {
       if (!cuttable_[at(op)]) continue;
@@ -619,12 +620,13 @@ class PathsBuilder {
     }
   }
 
-  // Can take its part of what lies whole. (What else may be cut there is made whole with it.)
+  // True if the instruction can take its part of a whole tensor. (Other instructions that may be cut there are made
+  // whole with it.)
   bool takes_parts(NodeId op) const {
     return flow_.node(op).opcode == Opcode::kDot || flow_.node(op).opcode == Opcode::kConvolution;
   }
 
-  // Something that is read is split: what nothing forces to be is not. Or it begins here.
+  // True if an operand is split (nothing is split unless something forces it), or if the splitting begins here.
   bool is_possible(const OpFactor& factor, NodeId in_parts) const {
     if (rows_ && rows_->products[at(factor.op)] && rows_->groups[at(factor.group)]) return false;
     bool any = in_parts == kNone || begins_.count(factor.op) != 0;
@@ -651,7 +653,7 @@ class PathsBuilder {
         if (takes) of_label[kSplit] = of_label[kSplitAndGathered] = kInfinity;
         if (operand && !takes && states > kInParts) of_label[kInParts] = kInfinity;
       } else if (operand && !takes) {
-        // Whole, unless it is gathered. What is made whole may be kept in parts.
+        // Whole, unless it is gathered. A result that is made whole may be kept in parts.
         of_label[kSplit] = kInfinity;
       }
     }
@@ -691,7 +693,7 @@ class PathsBuilder {
     double most_saved = 0;
     for (std::size_t piece = 0; piece < first_of_.size(); ++piece) {
       std::vector<double>& memory = problem_.sites[piece].memory;
-      // From a saving to what is left, so that nothing is negative.
+      // Turns a saving into the rest, so that nothing is negative.
       const double saved = -memory[kSplit];
       most_saved += saved;
       memory = {saved, 0};

@@ -12,7 +12,7 @@
 namespace automap::partition {
 namespace {
 
-// With three decimals, so that what just does not fit does not read the same.
+// With three decimals, so that a plan that just does not fit does not read the same as the limit.
 std::string exact_bytes(double bytes) {
   constexpr double kMiB = 1024.0 * 1024.0, kGiB = 1024.0 * kMiB;
   if (bytes < kMiB) return format_bytes(bytes);
@@ -75,7 +75,7 @@ std::vector<PartitionAnswer> run_search(const models::PartitionProblem& problem,
   } else if (name == "auto") {
     Work whole(work_limits(limits));
     answers.push_back(internal::greedy(problem, whole));
-    // Some of it is kept for the local search, which is what helps where this does not come to an end.
+    // Some of the work is kept for the local search, which helps where this search does not come to an end.
     Work part(whole, whole.left() / 10 * 7);
     answers.push_back(internal::enumerate(problem, part));
     const bool cut = answers.back().cut_by_time || answers.back().cut_by_effort;

@@ -198,7 +198,7 @@ class Storing {
         const TensorDim form = region->dims[i];
         const NodeId op = form.node;
         const auto operands = flow_.operands(op);
-        // A barrier keeps a layer that is computed again apart: what it reads is gathered again.
+        // A barrier keeps a layer that is computed again apart: its operands are gathered again.
         if (!graph::is_movement(flow_, op) || flow_.node(op).opcode == graph::Opcode::kOptBarrier ||
             operands.size() != 1 || flow_.users(op).empty() ||
             flow_.shape(operands[0]).bytes != flow_.shape(op).bytes || tied_.count(op) != 0) {

@@ -62,7 +62,7 @@ std::vector<double> by_step_node(const sharding::ShardingModel& model, const std
   return out;
 }
 
-// By instruction, the mean of its nodes; `none` for what has none.
+// By instruction, the mean of its nodes; `none` for an instruction without nodes.
 std::vector<double> by_instruction(const sharding::ShardingModel& model, const std::vector<double>& shares,
                                    double none) {
   std::vector<double> out(static_cast<std::size_t>(model.graph().num_instructions()), 0), count(out.size(), 0);
@@ -121,7 +121,7 @@ std::size_t deciding_device(const std::vector<machine::DeviceModel>& devices, co
   return best;
 }
 
-// Between whose devices nothing takes time to speak of: what is split there is split for what it computes.
+// The cluster with links that take almost no time: tensors are then split for their compute alone.
 machine::Cluster with_endless_links(machine::Cluster cluster) {
   for (machine::ServerGroup& servers : cluster.servers) {
     servers.intra_gbytes_per_s = servers.inter_gbytes_per_s = 1e6;

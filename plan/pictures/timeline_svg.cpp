@@ -113,7 +113,7 @@ class Chart {
     std::string texts;
     for (const Run& run : runs) {
       const double x0 = x_of(run.start_ms), x1 = x_of(run.end_ms);
-      // A seam between neighbours, where they are wide enough for one; what is very short stays visible.
+      // A seam between neighbours, where they are wide enough for one; very short runs stay visible.
       const double width = std::max(0.3, x1 - x0 - std::min(0.6, 0.15 * (x1 - x0)));
       const std::size_t kind = at(class_of(run));
       const long long begin = std::llround(10 * x0), length = std::max(1LL, std::llround(10 * width));
@@ -218,7 +218,7 @@ std::string group_label(const TimelinePicture& picture, std::size_t group) {
   return number + "  " + shorten(picture.groups[group].layers, kLabelColumns - static_cast<int>(number.size()) - 2);
 }
 
-// Only what there is.
+// Only the classes that occur.
 std::vector<LegendEntry> legend_of(const TimelinePicture& picture) {
   std::array<bool, kChartClasses> there{};
   const double least_ms = drawn_from(picture, kMostRuns);

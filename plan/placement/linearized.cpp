@@ -66,8 +66,7 @@ std::vector<std::vector<int>> unit_orders(const Units& units, int count) {
     less_behind[u] = -behind[u];
   }
   std::vector<std::vector<int>> out;
-  // Searching backward from the ends puts a unit just before what first needs it, and forward just behind what it
-  // needs.
+  // Searching backward from the ends puts a unit just before its first reader, and forward just behind its operands.
   const auto add = [&](const std::vector<double>& rank, bool backward) {
     if (static_cast<int>(out.size()) >= count) return;
     std::vector<int> order = depth_first(backward ? units.before : units.next, rank);

@@ -229,7 +229,7 @@ ModelWorkload layer_workload(const pipeline::Profile& profile, const ModelMachin
   if (!training) return out;
   for (int i = 0; i < layers; ++i) {
     Node node = node_of(out.workload.nodes[at(i)].name + " backward", layers + i, backward_ms[at(i)], true, i);
-    // The gradient of what came over the cut in front.
+    // The gradient of the values that came over the cut in front.
     if (i > 0) node.transfer_ms = out.workload.nodes[at(i - 1)].transfer_ms;
     out.workload.nodes.push_back(std::move(node));
     out.workload.edges.emplace_back(i, layers + i);

@@ -140,7 +140,7 @@ void read_dnn_partitioning(const JsonValue& document, double transfer_scale, Wor
   }
 }
 
-// One way to run a layer of Piper on one device: what it calls vanilla, or the first that is listed.
+// One way to run a layer of Piper on one device: the one called vanilla, or the first that is listed.
 const JsonValue piper_way(const std::vector<JsonValue>& ways) {
   for (const JsonValue& way : ways) {
     if (way.at("id").text() == "vanilla") return way;

@@ -134,7 +134,7 @@ class Cutter {
     out_.programs.push_back(std::move(program));
   }
 
-  // An update reads what every micro-batch makes.
+  // An update reads the values of every micro-batch.
   void combine(NodeId id) {
     if (cut_.request().micro_batches > 1 && !cut_.is_gradient(id) && !small_float(id)) refuse(id);
     out_.combined[id] = graph::is_float(flow_.shape(id)) ? Combine::kMean : Combine::kNone;

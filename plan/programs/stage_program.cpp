@@ -151,7 +151,8 @@ class Extraction {
     check_alone(node.instruction);
     std::vector<InstructionId> leaves;
     for (const NodeId operand : flow_.operands(id)) leaves.push_back(made_.at(operand));
-    // Nothing is partitioned here: annotations hand on what they get, and so does what only keeps XLA from moving it.
+    // Nothing is partitioned here: annotations hand on their operands, and so do instructions that only keep XLA from
+    // moving a value.
     if (graph::is_annotation(from_, node.instruction)) return leaves[0];
     if (node.opcode == Opcode::kOptBarrier) return leaves[0];
     if (node.opcode == Opcode::kConditional) {

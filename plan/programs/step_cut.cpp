@@ -125,7 +125,7 @@ void StepCut::place() {
   for (std::size_t k = 0; k < step_.inputs.size(); ++k) {
     if (updates.slot_of[k] != kNone) variable_of_input[k] = updates.slot_of[k];
   }
-  // Gradients are placed with the forward and backward pass, then what runs once.
+  // Gradients are placed with the forward and backward pass, then the values that are made once.
   for (int pass = 0; pass < 2; ++pass) {
     for (NodeId id = 0; id < flow_.size(); ++id) {
       const auto i = static_cast<std::size_t>(id);

@@ -124,7 +124,8 @@ class AcesoSearch {
   double load(const Shape& shape, int s, bool fits) const { return fits ? ms(shape, s) : memory_share(shape, s); }
   std::vector<double> loads(const Configuration& from) const;
 
-  // Spends effort. Nothing for what was met before, may not be whatever its memory, or comes when the effort is spent.
+  // Spends effort. nullopt for a shape that was met before, that is impossible whatever its memory, or that comes when
+  // the effort is spent.
   std::optional<Configuration> propose(Shape shape);
   // The first configuration met that is better than best_, primitives on stage `target` being number `hops` in a row;
   // those worth a search of their own go to unexplored_.
@@ -219,7 +220,7 @@ std::vector<Primitive> AcesoSearch::ranked_primitives(const Configuration& from,
       const pipeline::DeviceGroup& group = problem_.group(where.d0, where.d1);
       const double least = least_compute_ms(where);
       const double taken = problem_.compute_ms(where.p0, where.p1, group, from.variants[at(s)]);
-      // Memory is what it pays in time: recomputation and gathers. Communication: all that is not compute.
+      // The time paid for memory: recomputation and gathers. Communication: all that is not compute.
       const std::array<double, 3> parts = {least, from.ms[at(s)] - taken, taken - least};
       for (std::size_t r = 0; r < parts.size(); ++r) {
         shares[r].all += parts[r];

@@ -27,7 +27,7 @@ class DappleSearch {
  public:
   DappleSearch(const Problem& problem, const std::vector<int>& ends) : problem_(problem), ends_(ends) {}
 
-  // Takes the plan when it is shorter than what there is.
+  // Takes the plan when it is shorter than the best so far.
   void consider(const std::vector<int>& cuts, const std::vector<int>& device_cuts) {
     Plan plan;
     plan.schedule = pipeline::Schedule::k1f1b;

@@ -230,8 +230,8 @@ void DeltaSimulation::remove(TaskId t) {
   if (waits_for_device(s)) look_at(order, place);
 }
 
-// It will be ready at `ready`, later than now; what is behind it and cannot have waited for it is looked at before
-// that.
+// The task will be ready at `ready`, later than now; the tasks behind it that cannot have waited for it are looked at
+// before that.
 void DeltaSimulation::wait(TaskId t, double ready) {
   if (state(t).placed) remove(t);
   const double end = ready + state(t).ms;

@@ -119,7 +119,7 @@ void check_layers_option(const std::string& layers) {
               "for example --layers \"layers.{i}\"");
 }
 
-// The word that finds the plan's cluster: what is given, its name, or the file that it was read from, where that is
+// The word that finds the plan's cluster: the given one, its name, or the file that it was read from, where that is
 // still there. Empty: none.
 std::string cluster_word(const EmitProgramOptions& o, const PlanDocument& document) {
   if (!o.cluster.empty()) return o.cluster;
