@@ -181,7 +181,7 @@ double least_memory(const RowProblem& row) {
       const std::size_t last = n - static_cast<std::size_t>(stages - s);
       const std::size_t from = p;
       const double factor = kept[static_cast<std::size_t>(s)];
-      // The furthest p that fits; what a stage holds grows with p, so by bisection.
+      // The furthest p that fits; a stage's memory grows with p, so by bisection.
       std::size_t beyond = last + 1;
       while (p + 1 < beyond) {
         const std::size_t middle = (p + beyond) / 2;

@@ -78,7 +78,7 @@ std::vector<double> values_of(const Sample& sample, double RowFacts::*value, int
   return values;
 }
 
-// Counts over equal steps of the logarithm; zeros and what is beyond the ends count at the ends.
+// Counts over equal steps of the logarithm; zeros and values beyond the ends count at the ends.
 struct LogHistogram {
   static constexpr int kBins = 24;
   static constexpr double kLowest = -4, kHighest = 2;  // decades

@@ -31,7 +31,7 @@ Json corrected_json(const pipeline::MeasuredStep& step) {
           {"network_factor", step.network_factor}};
 }
 
-// By what the plan's times are no longer those of the estimate.
+// The correction by which the plan's times differ from the estimate.
 std::string corrected_text(const pipeline::MeasuredStep& step) {
   std::vector<std::string> what;
   if (step.compute_factor != 1) what.push_back("compute takes " + format_number(step.compute_factor) + " times");
@@ -228,7 +228,7 @@ Json axis_json(const PartitionPlan& p) {
           {"all_to_all_bytes", count_number(p.all_to_all_bytes)}};
 }
 
-// The data axis of a mesh splits the batch, and with ZeRO it stores variables and what belongs to them in parts.
+// The data axis of a mesh splits the batch; with ZeRO it stores variables and their state in parts.
 std::string data_axis_text(const PartitionPlan& p) {
   std::int64_t batch = 0, stored = 0;
   for (const PlanTensor& tensor : partition::decided_tensors(p)) {
@@ -244,7 +244,7 @@ void add_axis(const std::string& name, const PartitionPlan& p, Facts* facts) {
   add_collectives(p, "  ", facts);
 }
 
-// The tensors that some axis splits, and along what.
+// The tensors that some axis splits, with the dimensions.
 std::string mesh_tensors_text(const partition::MeshPlan& p) {
   struct Row {
     std::string name, shape, data, model;

@@ -158,7 +158,7 @@ class PlanCommand {
     cost_.emplace(loaded_, options_.model, options_.pricing, options_.cost, cluster_, request_.sequence_parallel);
   }
 
-  // The plan, or an error that says what would fit. `all_meshes`: of the cluster, are what is planned.
+  // The plan, or an error that suggests one that would fit. `all_meshes`: all meshes of the cluster are planned.
   template <typename Make>
   auto or_what_fits(bool all_meshes, const Make& make) {
     try {
@@ -186,7 +186,7 @@ class PlanCommand {
       const std::vector<MeshAlternative> counted =
           count_meshes(meshes_of(*loaded_.model, larger), std::nullopt, own ? &*own : nullptr).meshes;
       cost_->set_cluster(cluster_);
-      // Nothing can be counted: what the search thinks.
+      // Nothing can be counted: the search's own figures are used.
       if (counted.empty()) {
         PlanningRequest operators = request_;
         operators.keep_shardings = false;
@@ -214,7 +214,7 @@ class PlanCommand {
     return [out](const std::string& mesh) { return mesh + (out.empty() ? "" : " in place of" + out); };
   }
 
-  // The largest micro-batch with which what was asked for fits, the samples of a step as they are.
+  // The largest micro-batch with which the question has a plan that fits, with the samples of a step unchanged.
   std::string smaller_micro_batch() {
     if (late()) return "";
     const std::optional<planners::StepSize> own = cost_->step_size();
@@ -247,7 +247,7 @@ class PlanCommand {
     return "";
   }
 
-  // One axis, by what `request` asks, and what it takes.
+  // Plans one axis as `request` asks, and counts its cost.
   Planned planned_axis(const PlanningRequest& request, sharding::ShardingModel* model) {
     const bool width = !data_ && is_width(cluster_, shards_);
     Planned planned =
@@ -459,7 +459,8 @@ class PlanCommand {
       try {
         PlannedMesh planned = make_mesh_plan(*loaded_.model, device_, cluster_, request);
         if (planned.experts_apart) {
-          // No layout: the model axis may as well be planned on what this data axis leaves.
+          // There is no layout to count: the model axis may as well be planned on the tensors that this data axis
+          // leaves.
           request.operators = request_;
           request.operators_alone = false;
           planned = make_mesh_plan(*loaded_.model, device_, cluster_, request);

@@ -1,4 +1,4 @@
-// propagate: what a partial decision leads to.
+// propagate: reports the consequences of a partial decision.
 #include <algorithm>
 #include <deque>
 #include <map>

@@ -186,7 +186,7 @@ std::string plan_report(const ShardingModel& model, const Planned& planned) {
     out += fact("None split", planned.nothing_split + (can ? "; --objective count splits what can be split" : ""));
   }
   const bool counted = plan.counted.cost.has_value();
-  // Where nothing of what is kept is split automap-infer knows no such replicas.
+  // If the kept shardings split nothing, automap-infer knows no such replicas.
   const bool whole = !plan.kept.empty() && plan.partitioned == 0;
   out += counted_text(plan.counted,
                       whole ? std::nullopt : std::optional<std::string>(plan.kept.empty() ? "" : " --keep-shardings"));

@@ -23,7 +23,7 @@ std::string bytes_per_step(double bytes) {
   return format_bytes(bytes) + " per step";
 }
 
-// "params/h/3/attn/kernel" of an input, "h/3/attn reshape" of what an instruction makes.
+// "params/h/3/attn/kernel" for an input, "h/3/attn reshape" for an instruction's result.
 std::string place_of(const ShardingModel& model, sharding::NodeId node) {
   for (const sharding::ModelInput& input : model.inputs()) {
     if (input.node == node) return sharding::path_of(input.name);

@@ -310,8 +310,8 @@ inline std::vector<Value> scatter(const Graph& graph, InstructionId id, const st
   return out;
 }
 
-// The results of one instruction on what one device holds. The attributes are the whole instruction's; sizes that
-// change with a splitting come from `part`.
+// The results of one instruction on one device's parts. The attributes are the whole instruction's; sizes that change
+// with a splitting come from `part`.
 inline std::vector<Value> run(const Graph& graph, InstructionId id, const std::vector<Value>& operands,
                               const Part& part) {
   const graph::Instruction& instruction = graph.instruction(id);
@@ -592,8 +592,8 @@ inline double combine(Reduction reduction, double a, double b) {
   throw std::logic_error("no reduction");
 }
 
-// Runs the instruction on `devices` devices that hold what the factor says, and puts the results together. The empty
-// string when that is the whole result, else what is wrong.
+// Runs the instruction on `devices` devices with the parts that the factor prescribes, and puts the results together.
+// Returns "" when that is the whole result, else the difference.
 inline std::string check_factor(const Graph& graph, InstructionId id, const std::vector<Value>& operands,
                                 const std::vector<Value>& expected, const Factor& factor, int devices) {
   const Part whole = whole_part(graph, id);
