@@ -51,7 +51,7 @@ EmpiricalProfile parse_fixture(const char* text) {
   return from_columns(model, columns[0], columns[1], columns[2]);
 }
 
-// Part of a model. The taken share is given in sums of the whole.
+// Part of a model; start and length count positions of its sums.
 struct Window {
   const EmpiricalProfile* from = nullptr;
   double start = 0, length = 0;

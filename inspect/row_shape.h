@@ -14,7 +14,7 @@ namespace automap::inspect {
 constexpr std::size_t kPoints = pipeline::kGranularity;
 
 // C', A' and W' of the normalized row, each over its own largest value (or 0 throughout): 3 x 128 numbers in [0, 1].
-// How large a and w are against c is a matter of the cluster and not of the model, so it is left out.
+// The sizes of a and w against c depend on the cluster and not on the model, so they are left out.
 using Shape = std::array<float, 3 * pipeline::kGranularity>;
 
 // `caw` as in RowProblem.

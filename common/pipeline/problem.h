@@ -399,7 +399,7 @@ class Problem {
   }
 
   // --- Between stages ---
-  // How bytes get from the group (d0, d1] to the group (d1, d2]. Where replicas have several devices each of these
+  // The link from the group (d0, d1] to the group (d1, d2]. Where replicas have several devices each of these
   // sends its part, and those of the other side gather them: inside a server that takes as long as the whole over one
   // link. No other pair of groups that touch the same servers is faster than the larger groups of devices and servers;
   // for bounds: inside one server each pair of devices has pair_bytes_per_ms(server), and between servers first..last,

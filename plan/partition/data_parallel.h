@@ -26,7 +26,7 @@ struct RepairResult {
 // Looks for few and small gathers that make `at`'s group possible, of at most `most_gathers` tensors. `model` is
 // relinked while looking and is left with the gathers found (or as it was).
 //
-// How: which tensor dimensions stay split and which become whole is a minimum cut. Between the two sides lie the
+// A minimum cut decides which tensor dimensions stay split and which become whole. Between the two sides lie the
 // gathers (bytes of the whole tensor x times; a result is cut for nothing, by slicing it where it is made); work that
 // becomes whole has a price too, so that not just everything is gathered at the start. Where two dimensions of one
 // tensor, or two factors of one instruction, are on the split side, the cheaper one is taken off it, one such place
