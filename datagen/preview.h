@@ -1,4 +1,4 @@
-// Rows as text for people and as JSON.
+// Shows rows as text for people and as JSON.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Text from outside (names in models, clusters, plans, files, arguments) made safe to show to people.
+// Makes text from outside (names in models, clusters, plans, files, arguments) safe to show to people.
 //
 // A terminal takes some bytes for commands, and some characters change or hide what stands beside them. They are
 // written as escapes that can be seen, as C and Python write them: "\n", "\x1b", "\u202e", "\U000e0041". These are the

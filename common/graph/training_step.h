@@ -1,4 +1,4 @@
-// Analyzes a training step: which instructions make the loss, which make the gradients, which update the variables.
+// Analyzes a training step: finds the instructions that make the loss, the gradients, and the updates of the variables.
 //
 // Forward is all that the loss needs (its ancestors), whatever metadata calls it; backward is all else that the
 // gradients of the trained variables need; the optimizer is all else that the updated variables and slots need; the

@@ -1,4 +1,4 @@
-// Writing datasets of rows (docs/formats/dataset.md): the folder with its manifest, and one shard at a time.
+// Writes datasets of rows (docs/formats/dataset.md): the folder with its manifest, and one shard at a time.
 //
 //   DatasetFolder folder("data", wanted);             // new, or continued when it holds the same thing
 //   ShardWriter shard("data", folder.manifest(), 0);

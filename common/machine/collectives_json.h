@@ -1,4 +1,4 @@
-// `collectives` of cluster files: docs/formats/cluster.md.
+// Reads and writes the `collectives` of cluster files (docs/formats/cluster.md).
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Planners without proof and without learning: the baselines every other planner is measured against, made as strong as
-// their time allows. docs/cost-model.md, "Baselines".
+// Planners without proof and without learning: the baselines that every other planner is compared with, made as strong
+// as their time allows. docs/cost-model.md, "Baselines".
 //
 // All of them respect memory and the variables constraint: the plan they return is feasible, or there is none
 // (nullopt: none found, which proves nothing unless said otherwise). All are deterministic: their work is counted.

@@ -1,4 +1,4 @@
-// V: the length of one synchronous 1F1B step in closed form. The one implementation, used by everything.
+// Computes V, the length of one synchronous 1F1B step in closed form. All planners use this implementation.
 // docs/cost-model.md derives every term; schedule.h has the event recurrence that V approximates from below. For
 // kAdaptive V is that of as many micro-batches in flight as memory allows, which bounds every choice of them from
 // below.

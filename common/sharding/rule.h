@@ -1,4 +1,5 @@
-// Propagation rules: how one instruction behaves when one of its tensors is split over the devices of one mesh axis.
+// Propagation rules: the behaviour of one instruction when one of its tensors is split over the devices of one mesh
+// axis.
 //
 // A rule says which dimensions of an instruction's operands and results can only be split together: its *factors*. With
 // one mesh axis an instruction is always in one of (number of factors + 1) states: nothing of it is split, or exactly

@@ -1,4 +1,4 @@
-// Follows every heuristic: makes a division legal, then improves it one move at a time.
+// The refinement after every heuristic: makes a division legal, then improves it one move at a time.
 #pragma once
 
 #include "plan/heuristics/division.h"

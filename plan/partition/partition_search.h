@@ -1,4 +1,4 @@
-// Searchers over a partitioning problem: which linkage groups to split.
+// Searchers of a partitioning problem: they choose the linkage groups to split.
 #pragma once
 
 #include <cstdint>
