@@ -26,8 +26,7 @@ struct ChildLimits {
   unsigned seconds = 0;
   // Address space, on top of this process's own. 0, or when built with a sanitizer: no limit.
   std::uint64_t memory_bytes = 0;
-  // May open and write files; else it has no descriptors and can open none
-  // (when built with a sanitizer: can).
+  // May open and write files; else it has no descriptors and can open none (when built with a sanitizer: can).
   bool files = false;
   // Goes on when the thread that started it ends. Else it is killed then, also when the whole process is.
   bool outlives_thread = false;

@@ -8,8 +8,8 @@
 
 namespace automap {
 
-// `text` in lines of at most `room` columns, broken at blanks, and behind commas where that is not
-// enough; a word that is longer is shortened. At least one line.
+// `text` in lines of at most `room` columns, broken at blanks, and behind commas where that is not enough; a word that
+// is longer is shortened. At least one line.
 std::vector<std::string> wrap_words(const std::string& text, int room);
 
 // Breaks every line of `text` that is longer than `width` at blanks. The rest is indented to the column of its value

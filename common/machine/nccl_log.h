@@ -20,9 +20,9 @@ struct NcclLog {
 
 // Lines may begin as mpirun tags them ("[1,0]<stdout>:").
 // Throws Error(kConfig) "source:line:column: ..." on what is no such table, on another test, on wrong results, on fewer
-// ranks than the header says, on a row that has fewer columns than the header or no number, on times
-// that are not above 0 or that halve although the size grows, on sizes that do not grow, on a size left out of those
-// that the header says, and on a log that ends before the last of them.
+// ranks than the header says, on a row that has fewer columns than the header or no number, on times that are not above
+// 0 or that halve although the size grows, on sizes that do not grow, on a size left out of those that the header says,
+// and on a log that ends before the last of them.
 NcclLog parse_nccl_log(std::string_view text, const std::string& source);
 
 }  // namespace automap::machine

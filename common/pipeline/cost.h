@@ -84,8 +84,8 @@ inline bool idles_beside(double compute_ms, double all_ms, int stages) {
   return compute_ms < kIdleShare * all_ms / stages;
 }
 
-// Empty when the plan may run, else the reason in words with the stage named ("stage 2 needs 18.2 GiB
-// of 16.0 GiB on each device", "stage 3 has no trainable variable").
+// Empty when the plan may run, else the reason in words with the stage named ("stage 2 needs 18.2 GiB of 16.0 GiB on
+// each device", "stage 3 has no trainable variable").
 std::string infeasible_reason(const Problem& problem, const Plan& plan);
 bool feasible(const Problem& problem, const Plan& plan);
 

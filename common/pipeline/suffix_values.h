@@ -27,9 +27,8 @@ struct SuffixValuesOptions {
   long long most_labels = 4'000'000;
   double optimum_ms = std::numeric_limits<double>::infinity();
   // Where stages have variants, the prefix may be run in as many ways as their product. Ways that differ by less than
-  // this share of the limit count as one, so that values are up to
-  // twice it per stage too long; 0: exact, and slow for many
-  // stages. Needs a finite limit.
+  // this share of the limit count as one, so that values are up to twice it per stage too long; 0: exact, and slow for
+  // many stages. Needs a finite limit.
   double slack = 0;
 };
 

@@ -97,9 +97,8 @@ bool adds(const graph::Graph& graph, graph::InstructionId id) {
                                   (operands[0] == body.parameters[1] && operands[1] == body.parameters[0]));
 }
 
-// Partial values may be converted before they are reduced: rounding is the only
-// difference, and types of less than 16 bits would round (and overflow) too
-// much. Integers of other widths wrap elsewhere; pred is not linear.
+// Partial values may be converted before they are reduced: rounding is the only difference, and types of less than 16
+// bits would round (and overflow) too much. Integers of other widths wrap elsewhere; pred is not linear.
 bool converts(Reduction reduction, const Shape& from, const Shape& to) {
   if (from.type == to.type && from.bits == to.bits) return true;
   const bool to_float = is_real(to) || (reduction == Reduction::kAdd && is_complex(to));
@@ -116,8 +115,7 @@ struct Source {
   std::int32_t factor = kNone;
 };
 
-// The least cut between s and t of a small network (Dinic). Capacities are not
-// negative.
+// The least cut between s and t of a small network (Dinic). Capacities are not negative.
 class Cut {
  public:
   explicit Cut(std::size_t nodes) : out_(nodes), level_(nodes), next_(nodes) {}
@@ -164,8 +162,7 @@ class Cut {
     return level_[t] >= 0;
   }
 
-  // One path of the level graph, by an explicit stack: chains are as long as
-  // the module is.
+  // One path of the level graph, by an explicit stack: chains are as long as the module is.
   bool push(std::size_t s, std::size_t t) {
     path_.clear();
     std::size_t at = s;
@@ -240,8 +237,7 @@ class Finder {
   }
 
  private:
-  // A tensor that may hold partial sums: a source, or the result of a linear
-  // instruction.
+  // A tensor that may hold partial sums: a source, or the result of a linear instruction.
   struct Held {
     NodeId node = kNone;
     Reduction reduction = Reduction::kNone;
@@ -395,8 +391,7 @@ class Finder {
       default: break;
     }
     if (!linear) return std::nullopt;
-    // Where anything is split each device has other elements, and the partial
-    // sums of one element are never together.
+    // Where anything is split each device has other elements, and the partial sums of one element are never together.
     for (const OpFactor& factor : linkage_.factors(id)) {
       if (factor.group != kNone && is_split_(factor.group)) return std::nullopt;
     }
@@ -494,11 +489,9 @@ class Finder {
     }
   }
 
-  // Where to reduce. A tensor is left partial or not; the result of a linear
-  // instruction can be left partial only if all its partial operands are; a
-  // partial tensor costs its bytes when anybody reads it whole. The cheapest
-  // choice is a least cut, tensor by tensor: among equal ones the one that
-  // reduces latest.
+  // Where to reduce. A tensor is left partial or not; the result of a linear instruction can be left partial only if
+  // all its partial operands are; a partial tensor costs its bytes when anybody reads it whole. The cheapest choice is
+  // a least cut, tensor by tensor: among equal ones the one that reduces latest.
   void place() {
     std::int32_t parts = 0;
     std::vector<std::vector<std::int32_t>> members;
@@ -545,8 +538,7 @@ class Finder {
       price[i] = std::ceil((static_cast<double>(flow_.shape(node).bytes) + kLaunchBytes) * model_.times(node));
       all += price[i];
     }
-    // Per tensor: 2i = left partial by its instruction, 2i + 1 = and nobody
-    // reads it whole.
+    // Per tensor: 2i = left partial by its instruction, 2i + 1 = and nobody reads it whole.
     const std::size_t s = 2 * part.size(), t = s + 1;
     Cut cut(part.size() * 2 + 2);
     for (std::size_t i = 0; i < part.size(); ++i) {
