@@ -14,7 +14,7 @@
 
 namespace automap::search {
 
-// Why a plan's time and memory are the search's estimate alone.
+// The reason why a plan's time and memory are the search's estimate alone.
 std::string not_counted_text(const partition::CountedCost& counted);
 
 // opp and adp: the plan, the split tensors and why the rest is not split, and the results of other ways.

@@ -66,7 +66,7 @@ class Tape {
  public:
   Tape();
 
-  // Where operations stand from here on: "layers/3/attention".
+  // Sets the scope of later operations: "layers/3/attention".
   void set_scope(const std::string& scope);
   const std::string& scope() const { return scopes_[static_cast<std::size_t>(scope_)]; }
 

@@ -49,7 +49,7 @@ bool is_locked(const std::string& path);
 // opened.
 bool is_unlocked(const std::string& path);
 
-// Who wrote that it holds the lock: "automap-train, process 4711 on node7, since 2026-11-22 05:47:17 UTC
+// The process that wrote that it holds the lock: "automap-train, process 4711 on node7, since 2026-11-22 05:47:17 UTC
 // (automap-train --out runs/first)", or "another process" when the file says nothing. Without control characters.
 std::string lock_owner(const std::string& path);
 

@@ -124,7 +124,7 @@ class OptionTable {
     assign_from_config(name, {value}, source);
   }
 
-  // Where the value of an option came from: "default", "flag", "AUTOMAP_INFER_GRID", "run.ini:3".
+  // The source of an option's value: "default", "flag", "AUTOMAP_INFER_GRID", "run.ini:3".
   const std::string& source_of(const std::string& name) const;
   // The value in force, as text that --config would accept.
   std::string value_of(const std::string& name) const;

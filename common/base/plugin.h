@@ -11,7 +11,7 @@ namespace automap {
 
 constexpr char kLearnedLibrary[] = "libautomap_learned.so";
 
-// Where the library may be, in this order: beside the program (build folder), and where it is installed.
+// Folders where the library is looked for, in this order: beside the program (build folder), and where it is installed.
 std::vector<std::string> plugin_folders();
 // Its path; empty when it is in none of the folders. Costs a look at the file system.
 std::string find_plugin(const std::vector<std::string>& folders);

@@ -114,7 +114,7 @@ class GraphBuilder {
 
   ShapeId parse_shape(std::string_view text);
   ShapeId buffer_shape(ShapeId element);  // "b(f32[2])"
-  // Behind blanks and comments.
+  // Skips blanks and comments.
   const char* skip_space(const char* p, const char* end) const;
   ShapeId array_from_text(std::string_view type_name, std::string_view dims, std::string_view where);
   ShapeId intern(Shape shape, const std::string& text);

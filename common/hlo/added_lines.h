@@ -29,7 +29,7 @@ class AddedLines {
   // By number, the operands that an instruction reads under another name; the lines that make them are added to
   // `lines`.
   std::map<std::size_t, Renamed> before(graph::InstructionId id, std::vector<std::string>* lines);
-  // Behind an instruction; empty: none.
+  // The lines behind an instruction; empty: none.
   std::vector<std::string> behind(graph::InstructionId id);
   // In front of the first computation: those that behind() refers to.
   std::string computations();

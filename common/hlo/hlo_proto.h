@@ -308,7 +308,7 @@ struct Schema;
 
 // The encoding of a value. kInt covers every integer type, bool and enum (varints; JSON numbers, strings, names).
 enum class Wire : std::uint8_t { kInt, kBool, kFloat, kDouble, kString, kBytes, kEnum, kMessage };
-// Where it is stored.
+// The type of the member in which a field is stored.
 enum class Store : std::uint8_t { kInt64, kInt32, kBool, kDouble, kText, kInts, kDoubles, kTexts, kMessage };
 
 struct EnumValue {

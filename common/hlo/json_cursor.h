@@ -46,7 +46,7 @@ class JsonCursor {
   // Nothing but blanks may follow.
   void end_document();
 
-  // Where the next token starts.
+  // The place where the next token starts.
   std::size_t position();
   void go_to(std::size_t position);  // a position returned before, for another look
 

@@ -34,7 +34,8 @@ std::string in_hdf5_process(Hdf5Task task, const std::string& source, std::uint6
                             const std::function<std::string()>& work);
 // For children started otherwise: the first call of `work`, silences the library; throws std::bad_alloc.
 void start_hdf5();
-// And when `work` fails: throws std::bad_alloc when the library has failed for want of memory since it was started.
+// To be called when `work` fails: throws std::bad_alloc when the library has failed for want of memory since it was
+// started.
 void throw_if_out_of_memory();
 // Throws for a write that failed without a known reason: most likely memory ran out. `failed`: "x.h5: ...".
 [[noreturn]] void throw_unexplained_write(const std::string& failed);

@@ -29,8 +29,7 @@ struct Hdf5Bytes {
 // another checksum than the file's.
 Hdf5Bytes check_hdf5_bytes(std::string_view bytes, const std::string& source);
 
-// Where the data end, as the superblock says. Throws Error(kData) naming `source` when it says nonsense, or more than
-// there is.
+// The end of the data by the superblock. Throws Error(kData) naming `source` when that is nonsense, or beyond the file.
 std::uint64_t hdf5_data_end(std::string_view bytes, const std::string& source);
 
 // Appends the checksum.

@@ -12,7 +12,7 @@
 
 namespace automap::io {
 
-// Where the values of a shard start in its file, in bytes.
+// Places of a shard's values in its file, in bytes.
 struct ShardPlaces {
   std::uint64_t caw = 0;               // 0 in a compressed shard
   std::vector<std::uint64_t> columns;  // as in dataset_columns()

@@ -45,7 +45,7 @@ Cluster as_whole(Cluster part);
 int device_number(const Cluster& cluster, int device);
 int server_number(const Cluster& cluster, int server);
 
-// Which servers are alike: for each the first that has the same devices, as many of them, and the same links.
+// For each server the first one like it: with the same devices, as many of them, and the same links.
 std::vector<int> alike_servers(const Cluster& cluster);
 
 }  // namespace automap::machine

@@ -71,7 +71,8 @@ struct CollectiveGroup {
   int devices_per_server = 1;                           // the most of them in one server
   double intra_bytes_per_ms = 0, intra_latency_ms = 0;  // inside a server; the slowest of the group's
   double inter_bytes_per_ms = 0, inter_latency_ms = 0;  // of a server's network port; the slowest of the group's
-  // Where the links of the group's servers were measured; the slowest of them. Null: the figures above.
+  // Measurements of the links of the group's servers, where there are any; the slowest of them. Null: the figures
+  // above.
   const MeasuredLinks* measured = nullptr;
 };
 

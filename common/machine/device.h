@@ -55,7 +55,7 @@ struct DeviceModel {
   double vector_convolution_efficiency = 0.35;
   std::map<std::string, MatmulEfficiency> matmul;  // by type, as peak_tflops
 
-  // Where a constant is from, by its name in device_constants(); one that is not in here is an assumption.
+  // The sources of constants, by name in device_constants(); a constant without a source is an assumption.
   std::map<std::string, std::string> sources;
 
   // The type on whose units products in `type` run; an absent type falls back: f8, i8 -> bf16 -> f16 -> f32; bf16, f16,

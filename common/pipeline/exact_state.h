@@ -133,7 +133,7 @@ class Program {
     std::vector<double> least_per_work;  // least_x_per_work of a fan, by length
   };
   GroupKind kind(int d0, int d1) const;
-  // Where a point's thresholds lie among those of its boundary.
+  // The place of a point's thresholds among those of its boundary.
   std::size_t coarse_of(int point) const { return at(in_.coarse == nullptr ? point : in_.coarse_of[at(point)]) - 1; }
   // The thresholds of suffixes of `length` stages that start at a fan's device cut with a first group of this kind, one
   // per point.

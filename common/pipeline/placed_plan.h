@@ -37,7 +37,7 @@ struct PlacedPlan {
   int num_stages() const { return static_cast<int>(stages.size()); }
   int num_devices() const { return stages.back().d1 * stages.back().width(); }
   std::vector<int> device_numbers() const;  // of all stages, in their order
-  // Which of them runs each part of the model, and which of its parts that is, both from 0.
+  // The stage that runs a part of the model, and the number of the part in that stage, both from 0.
   struct PartOf {
     int stage = 0, number = 0;
   };

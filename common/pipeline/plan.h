@@ -41,7 +41,7 @@ bool is_alternating(Schedule schedule);
 // True if K_s of every stage is all that a plan of this schedule says about its order: alternating ones and kEager.
 bool says_in_flight(Schedule schedule);
 
-// Where the parts of a schedule's plans lie, and whether their backward is two passes.
+// The placement of the parts of a schedule's plans, and whether their backward is two passes.
 struct ScheduleShape {
   int chunks = 1;  // parts for each group; 0: as many as the plan says
   Placement placement = Placement::kRoundRobin;
@@ -53,8 +53,8 @@ std::optional<ScheduleShape> shape_of(Schedule schedule);
 // robin, and a backward in two passes"; empty when the plan keeps it.
 struct Plan;
 std::string shape_expected(const Plan& plan);
-// Why the schedule has no lists for so many micro-batches: "interleaved 1F1B wants a multiple of the 4 stages as
-// micro-batches, not 6"; empty: it has.
+// The reason why the schedule has no lists for so many micro-batches: "interleaved 1F1B wants a multiple of the 4
+// stages as micro-batches, not 6"; empty: it has.
 std::string micro_batches_fault(Schedule schedule, int stages, int micro_batches);
 std::string schedule_names();     // "1f1b, 1f1b-overlap, ...", for messages
 std::string alternating_names();  // those of alternating_schedules()
@@ -70,7 +70,7 @@ struct Plan {
   std::vector<int> cuts;         // 1 .. n-1
   std::vector<int> device_cuts;  // 1 .. D-1
   Schedule schedule = Schedule::k1f1b;
-  // Which of Problem's stage variants each stage is, [S]; empty: the first everywhere.
+  // The variant of each stage, as an index into Problem's variants, [S]; empty: the first everywhere.
   std::vector<std::uint8_t> variants = {};
   // K_s, [S], non-increasing; empty: as the schedule prescribes, and for kAdaptive and kEager as many as memory allows.
   // Other ordered schedules have none.

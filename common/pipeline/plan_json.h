@@ -171,7 +171,7 @@ struct PlanCorner {
   std::vector<int> stage_devices, stage_widths;  // [S] of stages of different widths, `width` is the largest
 };
 
-// Which plans bounds are about, where replicas of several widths were looked at.
+// The plans that bounds cover, where replicas of several widths were looked at.
 enum class BoundedWidths : std::uint8_t {
   kAll,  // of all plans: only one width was looked at
   kOne,  // of plans whose stages are all of one width
@@ -203,7 +203,7 @@ struct PlanToType {
   std::vector<std::string> missing;    // what they leave to do, one sentence each
   std::string cannot;                  // what of the plan the framework cannot run, or cannot be told
   std::string hint;                    // what to do about it
-  // Where it cannot: the plan that the arguments are of, in words. Empty: there are no arguments.
+  // If it cannot: the plan that the arguments describe, in words. Empty: there are no arguments.
   std::string instead;
   double instead_ms = 0;  // its simulated step
 };
@@ -287,7 +287,7 @@ struct PlanDocument {
   std::map<std::string, std::string> provenance;
 };
 
-// Which of its stages fills the largest share of its devices' memory, from 0.
+// The stage that fills the largest share of its devices' memory, from 0.
 std::size_t fullest_stage(const PlanDocument& document);
 
 // The part of the document that follows from the problem and the plan: structure, stages, both step lengths.

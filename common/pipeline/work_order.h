@@ -31,7 +31,7 @@ struct WorkItem {
 using GroupOrder = std::vector<WorkItem>;
 using WorkOrder = std::vector<GroupOrder>;  // [S]
 
-// Which group, from 0, runs each of the parts.
+// The placement of parts on groups, from 0.
 enum class Placement : std::uint8_t {
   kRoundRobin,  // part p on group p mod S; of one part for each group: part p on group p
   kV            // two parts for each group, p and 2 S - 1 - p
@@ -59,9 +59,9 @@ WorkOrder zero_bubble_order(int groups, int micro_batches);
 // messages nothing, no group waits but for its first forward, in the memory of 1F1B. Needs M of at least 2 S.
 WorkOrder zb_v_order(int groups, int micro_batches);
 
-// Why the lists are no step of so many micro-batches: work that is missing, that stands twice or on another group, a
-// backward in front of its forward, or lists that wait for each other. Names the first such element ("group 2: B3.1
-// stands in front of F3.1"); empty: they can run.
+// The reason why the lists are no step of so many micro-batches: work that is missing, that stands twice or on another
+// group, a backward in front of its forward, or lists that wait for each other. Names the first such element ("group 2:
+// B3.1 stands in front of F3.1"); empty: they can run.
 std::string order_fault(const WorkOrder& order, const std::vector<int>& group_of_part, int micro_batches,
                         bool split_backward);
 

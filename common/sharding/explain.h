@@ -39,8 +39,8 @@ struct Explanation {
 
 Explanation explain(const ShardingModel& model, const Propagation& decided, NodeId node);
 Explanation explain(const ShardingModel& model, const Propagation& decided, const Conflict& conflict);
-// Why a group cannot be split, with the chain(s) from `from` (or its first input) to the obstacle: the first one that
-// no number of shards would remove, else the first.
+// Explains why a group cannot be split, with the chain(s) from `from` (or its first input) to the obstacle: the first
+// one that no number of shards would remove, else the first.
 Explanation explain_obstacle(const ShardingModel& model, GroupId group, TensorDim from = {});
 // Inputs whose decision would settle the undecided tensors: those of each undecided group, largest group first.
 struct Stuck {

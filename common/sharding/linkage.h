@@ -49,7 +49,7 @@ struct TensorDim {
   bool operator==(const TensorDim& other) const { return node == other.node && dim == other.dim; }
 };
 
-// Why a group cannot be split.
+// A reason why a group cannot be split.
 struct Obstacle {
   enum class Kind : std::uint8_t {
     kIndivisible,  // at `a`: shards do not divide its extent (op kNone), or the extent of its factor at `op`
@@ -174,8 +174,8 @@ class Linkage {
   Span<const Obstacle> obstacles(GroupId group) const { return slice(obstacles_, first_obstacle_, group); }
   // Groups that exclude it, ascending; only between decidable groups.
   Span<const GroupId> neighbours(GroupId group) const { return slice(neighbours_, first_neighbour_, group); }
-  // Where two neighbours meet: the first instruction or tensor in node order (kTwoDims before kTwoFactors at the same
-  // node; `a` is of group a). a.node is kNone when they do not. Takes time linear in the smaller group.
+  // The place where two neighbours meet: the first instruction or tensor in node order (kTwoDims before kTwoFactors at
+  // the same node; `a` is of group a). a.node is kNone when they do not. Takes time linear in the smaller group.
   Obstacle meeting(GroupId a, GroupId b) const;
 
   // The factors of one instruction, and all factors of a group in node order. A factor all of whose members are free is

@@ -14,7 +14,7 @@
 
 namespace automap::emit {
 
-// Why no single program is the strategy, in a sentence that names the operator; empty: one is.
+// The reason why no single program is the strategy, in a sentence that names the operator; empty: one is.
 std::string why_no_mesh(const soap::Space& space, const soap::Strategy& strategy, int devices);
 
 // "{devices=[2,1,2]0,1,2,3 last_tile_dim_replicate}": a tensor that lies so in an operator of this configuration.

@@ -18,7 +18,7 @@ struct EmittedFile {
   std::string text;
   std::string what() const { return beside.substr(0, beside.find('.')); }  // "stages"
 };
-// Where that stands beside the main file: a name that Python can import.
+// The path of a file beside the main file: a name that Python can import.
 std::string path_beside(const std::string& main_path, const std::string& beside);
 
 struct Emitted {
@@ -72,8 +72,8 @@ constexpr const char* kSumsBeside =
 // known.
 std::vector<std::string> torchrun_words(const FrameworkPlan& plan, std::vector<std::string>* missing);
 
-// Which servers of the cluster are used, where they are not the first ones in their order, and which devices of them,
-// where they are not the first ones, or are some of many and the program `takes_all` that it sees: a sentence each.
+// The servers of the cluster that are used, where they are not the first ones in their order, and their devices, where
+// they are not the first ones, or are some of many and the program `takes_all` that it sees: a sentence each.
 std::vector<std::string> server_texts(const FrameworkPlan& plan);
 std::vector<std::string> device_texts(const FrameworkPlan& plan, bool takes_all = false);
 

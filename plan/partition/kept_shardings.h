@@ -30,8 +30,8 @@ struct KeptShardings {
   std::string axis;                        // for people
 };
 
-// Why a plan over so many devices can keep nothing: no mesh has such an axis; empty when it can, or when the module has
-// no shardings.
+// The reason why a plan over so many devices can keep nothing: no mesh has such an axis; empty when it can, or when the
+// module has no shardings.
 std::string why_not_kept(const sharding::ShardingModel& model);
 
 // The step of the model as it is linked, with these split alone, ms.

@@ -81,7 +81,7 @@ struct Planned {
 Planned make_plan(sharding::ShardingModel* model, const machine::DeviceModel& device, const machine::Cluster& cluster,
                   const PlanningRequest& request);
 
-// Which linkage groups of the data make a data-parallel step, the one of the batch first.
+// The linkage groups of the data that make a data-parallel step, the one of the batch first.
 struct DataChoice {
   std::vector<sharding::GroupId> groups;
   std::vector<sharding::Gather> gathers;  // for ShardingModel::relink

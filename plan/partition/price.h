@@ -37,7 +37,7 @@ PeakMemory peak_memory_of(DecidedAxis axis, const DecidedAxis* outer = nullptr);
 // The shares of work and tensors that the outer axis leaves to an inner axis of `inner` devices.
 OtherAxis left_by(DecidedAxis outer, int inner, const machine::DeviceModel& device, const machine::Cluster& cluster);
 
-// That a device is too small, with `hint`, or nearly full; empty: it is large enough.
+// A warning that a device is too small, with `hint`, or nearly full; empty: it is large enough.
 std::string memory_warning(double needed_bytes, double capacity_bytes, const std::string& hint = "");
 
 }  // namespace automap::partition

@@ -67,7 +67,7 @@ class Choice {
   double value_ = 0, saved_bytes_ = 0;
 };
 
-// Until it fits (or nothing helps): the change that loses least value per byte. False: it does not fit.
+// Makes the change that loses least value per byte, until the choice fits or nothing helps. False: it does not fit.
 bool make_fit(const models::PartitionProblem& problem, Choice* choice);
 
 // Takes `group` out and everything in that it alone excluded, in the order of `place`, when that gains value. False: it

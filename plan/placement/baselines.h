@@ -32,7 +32,7 @@ std::optional<Split> local_search(const Workload& workload, const Units& units, 
 // become one. Contiguous units; the result is of them.
 std::optional<Split> pipedream(const Workload& workload, const Units& units, Work* work, DpCounts* counts);
 
-// Why there is no Scotch, as a sentence; empty: there is.
+// The reason why there is no Scotch, as a sentence; empty: there is.
 std::string scotch_missing();
 
 // Scotch's cut of the units' undirected graph into as many parts of like compute as there are accelerators, with small

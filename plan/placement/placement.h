@@ -32,8 +32,8 @@ struct DeviceLoad {
 std::vector<DeviceLoad> device_loads(const Workload& workload, const Placement& placement);
 double max_load_ms(const Workload& workload, const Placement& placement);
 
-// Why the machine cannot hold it: a colour on several devices, a node on an accelerator that does not run it, an
-// accelerator that is full. Empty: it can.
+// The reason why the machine cannot hold it: a colour on several devices, a node on an accelerator that does not run
+// it, an accelerator that is full. Empty: it can.
 std::string why_not(const Workload& workload, const Placement& placement);
 
 // True if the devices can be put in an order in which all forward edges lead from a device to itself or to a later one,

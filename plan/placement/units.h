@@ -48,7 +48,7 @@ Units colour_units(const Workload& workload);
 // forward nodes' edges only, and may lose the optimum).
 Units contiguous_units(const Workload& workload);
 
-// Which device each node is on, from that of its unit.
+// The device of each node, from that of its unit.
 Placement placement_of(const Workload& workload, const Units& units, const std::vector<int>& device_of_unit);
 
 // The load of a set of units that grows and shrinks by one at a time, in the units' transfers each time.

@@ -23,7 +23,7 @@ enum class Kind : std::uint8_t {
   kUpdate
 };
 
-// Where a value is made: the forward or the backward of a part, or a phase of a group's update. All from 0.
+// The place where a value is made: the forward or the backward of a part, or a phase of a group's update. All from 0.
 struct Unit {
   Kind kind = Kind::kRepeat;
   int part = 0;   // of kUpdate the group
@@ -53,8 +53,8 @@ class StepCut {
   int group(const Unit& unit) const {
     return unit.kind == Kind::kUpdate ? unit.part : request_.group_of_part[static_cast<std::size_t>(unit.part)];
   }
-  // Where a result is made: unit(), and of one that is made again wherever it is read the last that it needs, else the
-  // update of `group`.
+  // The place where a result is made: unit(); for a value that is made again wherever it is read, the last unit that it
+  // needs, else the update of `group`.
   Unit home(graph::NodeId id, int group) const;
   // The input that the node is; kNone.
   std::int32_t input_of(graph::NodeId id) const { return input_of_[static_cast<std::size_t>(id)]; }
