@@ -1,5 +1,5 @@
-// What one update of the learner costs per recipe, and how much room its replay takes: processor time with one thread,
-// random episodes of the default sizes. docs/learner.md has the table.
+// Measures an update of the learner per recipe, and the memory of its replay: processor time with one thread, random
+// episodes of the default sizes. docs/learner.md has the table.
 //   bench-learner_speed [UPDATES]
 #include <sys/sysinfo.h>
 

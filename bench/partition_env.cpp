@@ -1,4 +1,4 @@
-// What a step of the partitioning environment costs, on one core.
+// Measures a step of the partitioning environment on one core.
 //   bench-partition_env [MODULE...]     (default: some of fixtures/hlo)
 // Processor time, half a second per figure, episodes that split a tenth of the positions at random; "with features":
 // both after-states' features computed before every step.

@@ -1,9 +1,9 @@
-// How far every planner's plans are from the proven optimum, on random problems that no policy was trained on: the
-// policy beside the same search without it, and beside planners that know nothing of learning.
+// Measures how far every planner's plans are from the proven optimum, on random problems that no policy was trained on:
+// the policy beside the same search without it, and beside planners that do not learn.
 //
 // Problems come from the row generator under a seed of their own, the same number of every family, in four classes by
-// devices D and stages S. Infeasible ones are left out and counted, so are those whose optimum is not proven within
-// the limit; in class L those stay, measured against the lower bound. Gaps are V over the optimum over the same pivots,
+// devices D and stages S. Infeasible ones are left out and counted, so are those whose optimum is not proven within the
+// limit; in class L those stay, measured against the lower bound. Gaps are V over the optimum over the same pivots,
 // stages and schedule - 1; a planner that finds no plan counts as 100 % and is counted. Times are processor time of one
 // thread and begin with the prepared problem. With --proofs also the work that the exact solver has left to do when it
 // is told of each planner's plan, of none, and of the optimum itself.
@@ -168,8 +168,8 @@ class Gaps {
     }
   }
 
-  // Of every family the same number, in the order of the rows; which problems are measured does not depend on the
-  // threads.
+  // Measures the same number of problems of every family, in the order of the rows; the choice of problems does not
+  // depend on the threads.
   Tally measure(const SizeClass& size) {
     Tally tally;
     const std::size_t wanted = static_cast<std::size_t>(options_.problems);

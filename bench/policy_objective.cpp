@@ -58,7 +58,7 @@ struct Found {
   Plan plan;
 };
 
-// What one planner starts with.
+// The starting point of one planner.
 struct Planner {
   std::string name;
   int policy = -1;  // index of the seed, for averages

@@ -1,9 +1,9 @@
-// How far every planner's plans are from the proven optimum on real models: inputs x clusters x micro-batches, with the
-// stage count given (2..8) and chosen by the planner (1..16, data parallelism included). The question is
+// Measures how far every planner's plans are from the proven optimum on real models: inputs x clusters x micro-batches,
+// with the stage count given (2..8) and chosen by the planner (1..16, data parallelism included). The question is
 // automap-infer's: a step of 16 times the model's batch in so many micro-batches, whole samples, the adaptive schedule.
 //
 // Plans are cut on the grid of 128 pivots that the policy sees, and so is the optimum that they are measured against.
-// For the chosen stage count the best plan is also refined at instruction granularity and set against a lower bound
+// For the chosen stage count the best plan is also refined at instruction granularity and compared with a lower bound
 // over all instruction cuts. Stage counts that do not fit are left out and counted, so are those whose optimum is not
 // proven within the limit. A planner that finds no plan where there is one counts as 100 %. Times are processor time of
 // one thread and begin with the prepared problem; a planner that chooses the stage count skips those that a simple
@@ -87,7 +87,7 @@ struct Row {
   double reference_ms = 0;
   std::vector<Entry> entries;
 };
-// Of the chosen stage count, at instruction granularity.
+// Results for the chosen stage count, at instruction granularity.
 struct Fine {
   double bound_ms = 0;
   std::string method;

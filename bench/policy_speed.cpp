@@ -1,5 +1,5 @@
-// What planning with a policy costs, whole and by part: processor time of one thread, an untrained network of the
-// shipped size, random problems on 4 servers.
+// Measures planning with a policy, whole and by part: processor time of one thread, an untrained network of the shipped
+// size, random problems on 4 servers.
 //   bench-policy_speed [PROBLEMS]
 // Each problem is measured several times and its best time counts; the tables show the mean and the 95th percentile
 // over the problems. The stages, D and the search width are those of the columns.

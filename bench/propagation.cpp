@@ -1,4 +1,4 @@
-// What linkage groups and propagation cost: on modules, and by depth.
+// Measures linkage groups and propagation: on modules, and by depth.
 //   bench-propagation [MODULE...]     (default: fixtures/hlo/{t5_6_6,t5_24_24,bert_large,bert48}.hlo.gz)
 //   bench-propagation --layers N      writes the module with N layers to standard output, for other programs
 // Times are CPU time of one thread. "full decision": every group decided and the state of every tensor read. "set,

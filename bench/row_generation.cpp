@@ -1,4 +1,4 @@
-// What a row costs, and what the rows of a configuration are like: scales, clusters, limits.
+// Measures the generation of rows, and describes the rows of a configuration: scales, clusters, limits.
 //   bench-row_generation [CONFIG] [ROWS]
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
-// Whether a stage would hold its tensors otherwise than the whole module's partition says: for every model and width,
-// stages of about equal work, each with the module's partition and with one found for its own positions alone.
-// bench-stage_partition CLUSTER MODEL...
+// Checks whether a stage would hold its tensors otherwise than the whole module's partition says: for every model and
+// width, stages of about equal work, each with the module's partition and with one found for its own positions alone.
+//   bench-stage_partition CLUSTER MODEL...
 #include <algorithm>
 #include <cstdio>
 #include <string>

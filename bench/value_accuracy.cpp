@@ -1,5 +1,5 @@
-// How far V is from the event simulation, where it matters most: at the plans that minimize V. The suite is the one of
-// common/pipeline/random_problem.h on 4 servers of 8 devices; docs/cost-model.md explains the columns.
+// Measures how far V is from the event simulation, where it matters most: at the plans that minimize V. The suite is
+// the one of common/pipeline/random_problem.h on 4 servers of 8 devices; docs/cost-model.md explains the columns.
 //
 //   bench-value_accuracy [--value full|paper] [--problems N] [--seed N]
 #include <algorithm>

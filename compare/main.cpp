@@ -26,7 +26,7 @@ namespace {
 using namespace automap;
 using namespace automap::compare;
 
-// What is asked about: a model on a cluster, or a workload, which has its machine in it.
+// The question: a model on a cluster, or a workload, which includes its machine.
 struct Asked {
   std::string source;
   std::optional<placement::Workload> workload;

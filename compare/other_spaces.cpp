@@ -34,7 +34,7 @@ machine::Cluster without_reserve(const Question& q) {
 
 // --- FlexFlow ---
 
-// What a strategy does, for people.
+// Describes a strategy for people.
 std::string strategy_text(const soap::Space& space, const soap::Strategy& strategy) {
   std::set<std::int32_t> devices;
   int split = 0, beyond_samples = 0;
@@ -141,7 +141,7 @@ void consider(const Question& q, const planners::StepSize& size, const char* alg
   }
   plan->schedule = pipeline::Schedule::kAdaptive;
   pipeline::ProblemOptions options = q.plan.options;
-  // Its devices may hold what has no variables, or hardly any work.
+  // Its devices may hold parts without variables, or with hardly any work.
   options.allow_empty_stages = options.allow_idle_stages = true;
   options.micro_batches = size.micro_batches;
   options.micro_batch_samples = size.samples;

@@ -1,4 +1,4 @@
-// Systems whose plans are no pipelines of ours to begin with: FlexFlow's strategies (plan/soap), divisions by compiler
+// Systems whose plans are not pipelines of ours to begin with: FlexFlow's strategies (plan/soap), divisions by compiler
 // heuristics (plan/heuristics), and placements (plan/placement).
 #pragma once
 
@@ -7,17 +7,17 @@
 
 namespace automap::compare {
 
-// Of the module at the step's whole batch; what is above the devices' memory is penalised. A strategy that is data
+// Plans the module at the step's whole batch; memory above the devices' capacity is penalised. A strategy that is data
 // parallel alone is one stage of ours, and judged so; any other by FlexFlow's simulator.
 Answer plan_flexflow(const Question& question);
 
-// Of the module at the step's whole batch, a device for every kernel; of the heuristics' divisions that fit the one
-// whose step is shortest by their simulator.
+// Plans the module at the step's whole batch, a device for every kernel. Of the heuristics' divisions that fit, the one
+// with the shortest step by their simulator is taken.
 Answer plan_heuristics(const Question& question);
 
-// Of a workload as it is. Of a model its layers, for every split of the batch, on single devices; the contiguous
-// placement is a pipeline of ours, and the one that is simulated shortest counts. By: the exact programme or what is
-// left of it; along orders; greedy; local search; along a merged chain.
+// Place a workload as it is. For a model they place its layers, for every split of the batch, on single devices; the
+// contiguous placement is a pipeline of ours, and the one with the shortest simulated step counts. Methods, in order:
+// the exact programme or an approximation of it; along orders; greedy; local search; Scotch; along a merged chain.
 Answer plan_tarnawski(const Question& question);
 Answer plan_orders(const Question& question);
 Answer plan_greedy(const Question& question);

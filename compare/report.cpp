@@ -15,7 +15,7 @@
 namespace automap::compare {
 namespace {
 
-// Whether its figure is set against those of the same judge.
+// True if the answer's figure is compared with those of the same judge.
 bool counts(const Answer& answer, Judge judge) {
   return answer.found && answer.fits() && answer.judge == judge;
 }
@@ -33,7 +33,7 @@ Judge judge_of(const Compared& compared) {
   return compared.workload ? Judge::kLargestLoad : Judge::kOurs;
 }
 
-// What the figures are of.
+// The name of the quantity in the figures.
 const char* figure(const Compared& compared) {
   return compared.workload ? "load" : "step";
 }
@@ -71,7 +71,7 @@ std::string verdict(const Compared& compared) {
   if (text.empty())
     text = any ? "No system has a plan that fits and can be set against others" : "No system has a plan";
   for (const Answer& answer : compared.answers) {
-    // What is below the bound is none of the plans that it is about.
+    // A plan below the bound is not among the plans that the bound covers.
     if (answer.found && answer.fits() && answer.gap() >= 0 && least >= answer.simulated_bound_ms * (1 - 1e-9)) {
       text +=
           ". AutoMap's plan is at most " + format_percent(answer.gap()) + " above the shortest of those it considers";

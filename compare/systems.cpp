@@ -64,7 +64,7 @@ Answer plan_ours(const Question& q) {
   return answer;
 }
 
-// One of our planners that stands for what is done by hand.
+// One of our planners that stands for planning by hand.
 Answer plan_by(const Question& q, planners::PlannerKind kind) {
   planners::Question question = q.plan;
   question.request.planner = kind;

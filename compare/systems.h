@@ -1,7 +1,7 @@
 // Published planners and ours as systems that are asked the same question: the same profile, cluster, batch, widths,
 // ZeRO levels and recomputation (plan/rivals says what is each paper's and where a stand-in departs). Every plan of a
-// pipeline is judged by our simulation, with as much in flight as its memory allows; what is no pipeline by the
-// system's own, and the answer says so. Of a workload for placement (plan/placement/workload.h) only the systems that
+// pipeline is judged by our simulation, with as much in flight as its memory allows; any other plan by the system's own
+// simulation, and the answer says so. For a workload for placement (plan/placement/workload.h) only the systems that
 // place nodes have an answer: the largest load of a device.
 #pragma once
 
@@ -66,7 +66,7 @@ const std::vector<System>& all_systems();
 // more: ways to place one that stand beside each other there.
 std::vector<const System*> systems_of(std::string_view names, bool workload = false);
 
-// The answer with its search time. What has no plan says why; only errors that are nobody's plan are thrown.
+// The answer with its search time. An answer without a plan says why; only errors that are nobody's plan are thrown.
 Answer ask(const System& system, const Question& question);
 
 }  // namespace automap::compare

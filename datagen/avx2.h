@@ -1,4 +1,4 @@
-// Whether functions for processors with AVX2 are compiled; whether there is one is asked when the program runs.
+// Says whether functions for processors with AVX2 are compiled; the program checks for such a processor when it runs.
 #pragma once
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))

@@ -554,7 +554,7 @@ Json Config::to_json() const {
 Config parse_config(std::string_view json_text, const std::string& source) {
   const Json document = json_text.empty() ? Json{{"name", "mixed"}} : parse_document(json_text, source);
   if (!document.is_object()) fail(source, "found " + describe(document) + ", expected an object");
-  // First, so that a file of another kind or of a newer version is called what it is.
+  // Checked first, so that a file of another kind or of a newer version is named as such.
   if (document.contains("schema") && document["schema"] != kSchema) {
     const Json& schema = document["schema"];
     const bool newer = schema.is_string() && schema.get<std::string>().rfind("automap.datagen/", 0) == 0;

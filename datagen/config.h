@@ -14,7 +14,7 @@ namespace automap::datagen {
 
 struct EmpiricalProfile;  // datagen/empirical.h
 
-// What one number of the configuration may be, and what it is when the file does not say.
+// The allowed values of one number of the configuration, and its default.
 struct NumberSpec {
   std::string name;
   std::string meaning;
@@ -64,7 +64,7 @@ class Config {
   std::vector<Family> families;  // in the order of list_distributions()
   bool scales_as_drawn = false;  // paper: c, a and w keep the sizes they are drawn with
   Section rows, scales, cluster, training, samples, update, variants;
-  // Of the empirical family: the files with their hashes, none where the models of fixtures/ are drawn from.
+  // For the empirical family: the files with their hashes; none where the models of fixtures/ are drawn from.
   std::vector<std::string> profile_files, profile_hashes;
   std::shared_ptr<const std::vector<EmpiricalProfile>> profiles;
 
@@ -98,8 +98,8 @@ enum {
 namespace training {
 enum { kMicroBatches, kStages, kOverlap, kForwardFraction, kCount };
 }
-// What only rows of whole samples have. Each section is drawn from a stream of its own, so that what one of them draws
-// does not change the others, nor anything else.
+// Fields that only rows of whole samples have. Each section is drawn from a stream of its own, so that the draws of one
+// do not change the others, nor anything else.
 namespace samples {
 enum { kWhole, kMicroBatch, kAdaptive, kLaunchShare, kLaunchEven, kCount };
 }

@@ -30,7 +30,7 @@ bool happens(const Range& share, Rng& rng) {
   return rng.uniform() < limit;
 }
 
-// What the cluster and the step are, before the model is known.
+// Draws the cluster and the step, before the model is known.
 void draw_cluster(const Config& config, Rng& rng, RowProblem& row) {
   const Range& devices = config.cluster[cluster::kDevices];
   const int most = static_cast<int>(devices.high());
@@ -67,7 +67,7 @@ std::uint16_t possible_samples(int drawn, RowProblem row) {
   return static_cast<std::uint16_t>(pipeline::devices_of_row(row) - row.stages + 1);
 }
 
-// What only rows of whole samples have. `layers`: of the family, 0 when it has none.
+// Draws the fields that only rows of whole samples have. `layers`: of the family, 0 when it has none.
 void draw_whole(const Config& config, std::uint64_t seed, std::uint64_t index, int layers, RowProblem& row) {
   Rng rng(seed, kSampleStream, index);
   if (!happens(config.samples[samples::kWhole], rng)) return;
@@ -181,7 +181,7 @@ double least_memory(const RowProblem& row) {
       const std::size_t last = n - static_cast<std::size_t>(stages - s);
       const std::size_t from = p;
       const double factor = kept[static_cast<std::size_t>(s)];
-      // The furthest p that fits; what a stage holds grows with p, so by bisection.
+      // The furthest p that fits; a stage's memory grows with p, so by bisection.
       std::size_t beyond = last + 1;
       while (p + 1 < beyond) {
         const std::size_t middle = (p + beyond) / 2;
@@ -223,7 +223,7 @@ std::vector<std::string> built_in_configs() {
   return built_in_config_names();
 }
 
-// What a Generator needs beside the configuration.
+// Data that a Generator prepares from the configuration.
 class Generator::Prepared {
  public:
   explicit Prepared(Config given) : config(std::move(given)) {

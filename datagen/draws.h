@@ -1,5 +1,5 @@
-// What the families draw their arrays with. Everything is made of additions, multiplications and bit patterns, so that
-// rows are the same on every machine (exact_math.h).
+// Functions with which the families draw their arrays. Everything is made of additions, multiplications and bit
+// patterns, so that rows are the same on every machine (exact_math.h).
 #pragma once
 
 #include <cstddef>

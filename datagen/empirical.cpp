@@ -51,7 +51,7 @@ EmpiricalProfile parse_fixture(const char* text) {
   return from_columns(model, columns[0], columns[1], columns[2]);
 }
 
-// Part of a model. What is taken of it, in sums of the whole.
+// Part of a model; start and length count positions of its sums.
 struct Window {
   const EmpiricalProfile* from = nullptr;
   double start = 0, length = 0;
@@ -73,7 +73,7 @@ double sum_until(const std::vector<double>& sums, double at) {
   return sums[k] + (at - static_cast<double>(k)) * (sums[k + 1] - sums[k]);
 }
 
-// How fast the source goes by: between knots the speed is constant, log-normal of sigma `warp`.
+// The speed at which the source is read: constant between knots, log-normal of sigma `warp`.
 constexpr std::size_t kKnots = 8;
 std::array<double, kKnots + 1> draw_warp(double warp, Rng& rng) {
   std::array<double, kKnots + 1> at{};

@@ -1,5 +1,5 @@
-// The family of rows that are profiles of real models, perturbed: the models of fixtures/
-// (datagen/fixture_profiles.inc, made by scripts/make_fixture_profiles.py), or profiles of the user's own.
+// The family of rows that perturbs profiles of real models: the models of fixtures/ (datagen/fixture_profiles.inc, made
+// by scripts/make_fixture_profiles.py), or profiles of the user's own.
 #pragma once
 
 #include <string>
@@ -22,7 +22,7 @@ EmpiricalProfile empirical_profile(const pipeline::Profile& profile);
 
 // The models of fixtures/, at up to 128 points each.
 const std::vector<EmpiricalProfile>& fixture_profiles();
-// SHA-256 of what they are made from: a part of every configuration that uses them.
+// SHA-256 of their sources: a part of every configuration that uses them.
 const std::string& fixture_profiles_sha256();
 
 // p: window, warp, mix, jitter, keep_ratio.

@@ -176,7 +176,7 @@ void make_encoder_decoder(const double* p, Workspace& work) {
   const int encoder_layers = std::max(1, static_cast<int>(layers * p[1] + 0.5));
   const Block encoder = draw_block(static_cast<int>(p[2]), p[3], p[4], *work.rng);
   Block decoder = draw_block(static_cast<int>(p[2] * 1.5), p[3], p[4], *work.rng);
-  // What the encoder made crosses every cut of the decoder: its last cut, times `memory`.
+  // The encoder's output crosses every cut of the decoder: its last cut, times `memory`.
   const float memory = encoder.a[size(encoder.slots) - 1] * static_cast<float>(p[6]);
   for (std::size_t s = 0; s < size(decoder.slots); ++s) {
     decoder.c[s] *= static_cast<float>(p[5]);

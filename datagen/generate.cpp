@@ -75,7 +75,7 @@ struct RowBlock {
   std::uint64_t rows = 0;
 };
 
-// Of any shard of the dataset.
+// The most rows of a block, for any shard of the dataset.
 std::uint64_t most_block_rows(const GenerateOptions& options) {
   if (options.compress) return ShardWriter::kChunkRows;
   if (options.oracle) return kLabelledBlockRows;
@@ -155,7 +155,7 @@ class Pipeline {
     }
     changed_.notify_all();
     if (finisher.joinable()) finisher.join();
-    // What is unfinished goes away before anybody hears of the failure.
+    // Unfinished files are removed before the failure is reported.
     current_.reset();
     finished_.clear();
     if (failed_) std::rethrow_exception(failed_);

@@ -1,6 +1,6 @@
-// From rows to a dataset on disk: worker threads make blocks of rows, blocks of a shard are written in order, and
-// finished shards are synced by a thread of their own while the next ones are made. What is written depends on the rows
-// alone, not on the number of threads.
+// Writes rows as a dataset on disk: worker threads make blocks of rows, blocks of a shard are written in order, and
+// finished shards are synced by a thread of their own while the next ones are made. The files depend on the rows alone,
+// not on the number of threads.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace automap::datagen {
 
-// Rows and what describes them; Generator::row behind a function, or rows made by hand in tests.
+// Rows and their description; Generator::row behind a function, or rows made by hand in tests.
 struct RowSource {
   std::function<pipeline::RowProblem(std::uint64_t index)> row;  // called from several threads
   std::string config_json;
@@ -50,8 +50,8 @@ struct GenerateHooks {
   std::function<bool()> stop;  // polled for every block; true ends cleanly
 };
 
-// Writes what is missing of the dataset. Throws Error(kConfig) when the folder holds another dataset, Error(kUsage) on
-// wrong options, Error(kIo) when writing fails: finished shards stay, nothing half written does.
+// Writes the missing shards of the dataset. Throws Error(kConfig) when the folder holds another dataset, Error(kUsage)
+// on wrong options, Error(kIo) when writing fails: finished shards stay, nothing half written does.
 GenerateResult generate_dataset(const RowSource& source, const GenerateOptions& options,
                                 const GenerateHooks& hooks = {});
 

@@ -14,14 +14,14 @@ namespace {
 
 constexpr int kMostLayers = 1000;
 
-// e^x to seven digits, which is plenty for a random size; x beyond what floats hold is cut off.
+// e^x to seven digits, which is plenty for a random size; x beyond the range of floats is cut off.
 double size_of(double x) {
   constexpr double kLog2E = 1.4426950408889634, kMost = 60;
   return exp2_of(static_cast<float>(std::clamp(x * kLog2E, -kMost, kMost)));
 }
 
-// What every layer repeats: heavy slots (products with a variable) among light ones (element-wise work), and tensors
-// that are alive from one slot to another.
+// The pattern that every layer repeats: heavy slots (products with a variable) among light ones (element-wise work),
+// and tensors that are alive from one slot to another.
 struct Pattern {
   int slots = 1;
   std::array<double, kMostSlots> c{}, light_c{}, w{}, a{};  // c of heavy slots, of light ones
@@ -69,7 +69,7 @@ Pattern draw_pattern(const PatternShape& shape, Rng& rng) {
   return made;
 }
 
-// How large each layer is. What is computed element by element goes with the activations.
+// The size of each layer. Element-wise compute scales with the activations.
 struct Sizes {
   int layers = 1;
   std::array<double, kMostLayers> c, a, w;
@@ -131,7 +131,7 @@ double sum_of(const float* x, int first, int count) {
   return sum;
 }
 
-// What stands before and behind the layers.
+// The instructions before and behind the layers.
 struct Ends {
   int lead = 0, tail = 0;      // instructions
   double light = 0.01;         // their compute over the mean one of the layers
@@ -152,7 +152,7 @@ void add_ends(const Ends& ends, Workspace& work) {
     work.a[i] = before;
     work.w[i] = 0;
   }
-  // The classifier takes a quarter of the tail; what it makes is alive for half of it, and then only a few numbers.
+  // The classifier takes a quarter of the tail; its results are alive for half of it, and then only a few numbers.
   const int start = m - ends.tail, classifier = std::max(1, ends.tail / 4), alive = std::max(1, ends.tail / 2);
   for (int i = start; i < m; ++i) {
     work.c[i] = each;
@@ -167,7 +167,7 @@ void add_ends(const Ends& ends, Workspace& work) {
   give_share(work.w, 0, 1, ends.embedding, work);
 }
 
-// So many of m instructions, leaving two and what is taken already.
+// So many of m instructions, leaving two and those taken already.
 int share_of(double share, int m, int taken = 0) {
   return std::clamp(static_cast<int>(share * m + 0.5), 0, std::max(0, m - taken - 2));
 }
@@ -175,7 +175,7 @@ int share_of(double share, int m, int taken = 0) {
 void jitter_layers(double sigma, Workspace& work) {
   jitter(work.c, sigma, work);
   jitter(work.w, sigma, work);
-  // Sizes of tensors are exact in a model: what little they differ by stands for what a measurement counts otherwise.
+  // Sizes of tensors are exact in a model: their small differences stand for differences in how a measurement counts.
   jitter(work.a, 0.1 * sigma, work);
 }
 
@@ -214,7 +214,8 @@ void make_blocks(const double* p, Workspace& work) {
   const int body = work.m - ends.lead - ends.tail;
   const int layers = work.layers = std::clamp(static_cast<int>(p[kLayers]), 1, kMostLayers);
   const PatternShape shape = {static_cast<int>(p[kSlots]), p[kHeavy], p[kContrast], p[kLight], p[kWide]};
-  // One stack of layers or two (towers, encoder and decoder), each of one size but for what experts or windows do.
+  // One stack of layers or two (towers, encoder and decoder), each of one size except for the effect of experts or
+  // windows.
   const bool two = layers > 1 && body > 3 && rng.uniform() < p[kTwo];
   int done = 0, laid = 0;
   for (int part = 0; part < (two ? 2 : 1); ++part) {
@@ -284,7 +285,7 @@ void make_latent(const double* p, Workspace& work) {
   Rng& rng = *work.rng;
   static thread_local Sizes sizes;
   sizes.layers = std::clamp(static_cast<int>(p[kLayers]), 1, kMostLayers);
-  // The latent size walks: what a layer is like, the next one is likely to be. Activations follow more slowly.
+  // The latent size walks: the next layer is likely to be like this one. Activations follow more slowly.
   const double keep = p[kSmooth], renew = std::sqrt(1 - keep * keep);
   const double slow = std::sqrt(keep), slow_renew = std::sqrt(1 - slow * slow);
   double x = normal(rng), own = normal(rng);

@@ -1,6 +1,6 @@
 // Families that look like models: one latent size per layer drives compute, activations and variables together, layers
-// repeat a pattern of a few heavy and many light instructions, activations live for a while, and ends are heavy.
-// What real profiles have and independent numbers have not (docs/datagen.md, "Rows beside real profiles").
+// repeat a pattern of a few heavy and many light instructions, activations live for a while, and ends are heavy. Real
+// profiles have these properties and independent numbers have not (docs/datagen.md, "Rows beside real profiles").
 #pragma once
 
 #include <vector>

@@ -162,7 +162,7 @@ bool choose_shards(const Options& o, GenerateOptions& options) {
   return false;
 }
 
-// Of the shards that this job makes.
+// The rows of the shards that this job makes.
 std::uint64_t rows_in_range(const GenerateOptions& options) {
   const std::uint64_t shards = (options.rows + options.shard_rows - 1) / options.shard_rows;
   const std::uint64_t first = std::min(options.first_shard, shards), last = std::min(options.last_shard, shards);

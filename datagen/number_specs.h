@@ -1,5 +1,5 @@
-// How families say what their parameters may be: drawn from low to high, evenly or by their logarithms, numbers or
-// whole numbers; least and most are what a configuration may ask for.
+// Declarations of the families' parameters: drawn from low to high, evenly or by their logarithms, as numbers or whole
+// numbers; least and most limit the values in a configuration.
 #pragma once
 
 #include "datagen/config.h"

@@ -1,4 +1,4 @@
-// Rows as text for people and as JSON.
+// Shows rows as text for people and as JSON.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace automap::datagen {
 
-// Facts in two lines, then what each of 64 equal parts of the model has of compute, activations and weights, as bars
-// whose height is relative to the largest of the array:
+// Facts in two lines, then the compute, activations and weights of each of 64 equal parts of the model, as bars whose
+// height is relative to the largest of the array:
 //   row 0  transformer  n 3120  4 servers x 8 devices  ...
 //   compute     ▁▁▃▃▃▃▃▃▃▃▃▃█
 std::string row_text(const pipeline::RowProblem& row, const std::vector<std::string>& distributions,

@@ -1,4 +1,4 @@
-// Random numbers by the thousand: the same numbers as Rng(seed, stream, item), many at once.
+// Draws random numbers by the thousand: the same numbers as Rng(seed, stream, item), many at once.
 #pragma once
 
 #include <cstddef>

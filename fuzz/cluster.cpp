@@ -1,4 +1,4 @@
-// Cluster files, with their measured collectives; what is read is asked for its numbers.
+// Fuzzes cluster files, with their measured collectives; a cluster that was read is asked for its numbers.
 #include "common/machine/cluster.h"
 
 #include "fuzz/reader.h"

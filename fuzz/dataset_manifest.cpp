@@ -1,4 +1,4 @@
-// dataset.json with a checksum that is right; what is left of a damaged one.
+// Fuzzes dataset.json with a right checksum, and the repair of a damaged one.
 #include <cstdio>
 
 #include "common/base/check.h"

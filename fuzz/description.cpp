@@ -1,4 +1,5 @@
-// What describes a model: config.json, tables of layers, Megatron's arguments; of a small one the step is made.
+// Fuzzes descriptions of models: config.json, tables of layers, Megatron's arguments; for a small model the step is
+// made.
 #include "common/architecture/read.h"
 #include "fuzz/reader.h"
 

@@ -1,4 +1,4 @@
-// Partition plans of two axes: what is read writes the same text again.
+// Fuzzes partition plans of two axes: a plan that was read must write the same text again.
 #include "plan/partition/mesh_plan.h"
 
 #include "common/base/check.h"

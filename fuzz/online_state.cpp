@@ -1,4 +1,4 @@
-// States of online searches, with a checksum that is right; what is read is written.
+// Fuzzes states of online searches, with a right checksum; a state that was read is written.
 #include "plan/planners/learned/online_state.h"
 
 #include "fuzz/reader.h"

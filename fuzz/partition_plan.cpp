@@ -24,7 +24,7 @@ namespace sharding = automap::sharding;
 
 namespace {
 
-// What the seeds are about: two layers, a softmax-like row sum that wants a gather, and a function called twice.
+// The module of the seeds: two layers, a softmax-like row sum that wants a gather, and a function called twice.
 constexpr const char* kModule = R"(HloModule small
 sum {
   a = f32[] parameter(0)

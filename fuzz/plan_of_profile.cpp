@@ -1,4 +1,4 @@
-// Plans what a cluster file and a CSV profile say (a line "---" between them): a plan, or an Error that says why not.
+// Plans for a cluster file and a CSV profile (a line "---" between them): a plan, or an Error that says why not.
 #include "common/io/profile_csv.h"
 #include "common/machine/cluster.h"
 #include "common/pipeline/device_match.h"

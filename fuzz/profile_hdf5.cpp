@@ -8,7 +8,7 @@
 #include "common/io/hdf5.h"
 #include "common/io/profile_file.h"
 
-// What the limit of memory does in a build without sanitizers: damaged sizes are not taken at their word.
+// Stands in for the limit of memory in a build without sanitizers: damaged sizes do not lead to huge allocations.
 extern "C" const char* __asan_default_options() {
   return "max_allocation_size_mb=256:allocator_may_return_null=1";
 }

@@ -1,5 +1,5 @@
-// What the targets of one reader share. Any bytes give a value or an Error of the input's; one of AutoMap's own (a
-// bug), another exception, a signal or no end stops the fuzzer.
+// Shared code of the targets that fuzz a reader. Any bytes give a value or an Error about the input; an internal Error
+// (a bug), another exception, a signal or no end stops the fuzzer.
 #pragma once
 
 #include <sys/mman.h>

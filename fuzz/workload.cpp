@@ -1,4 +1,4 @@
-// Workloads of placement: what is read is written and read again.
+// Fuzzes workloads of placement: a workload that was read is written and read again.
 #include "fuzz/reader.h"
 #include "plan/placement/workload_json.h"
 

@@ -44,7 +44,7 @@ constexpr Statistic kStatistics[] = {
     {"mean_a", "mean of A over its largest", &ShapeFacts::mean_a},
 };
 
-// How `values` are spread over equal steps from 0 to `most`.
+// A histogram of `values` over equal steps from 0 to `most`.
 std::string bars(const std::vector<double>& values, double most) {
   static constexpr const char* kBlocks[] = {"·", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   constexpr int kBins = 48;

@@ -1,4 +1,4 @@
-// How near the rows of a dataset come to real models: automap-inspect DATA --against PROFILES.
+// Measures the distance of a dataset's rows to real models: automap-inspect DATA --against PROFILES.
 #pragma once
 
 #include <cstdint>

@@ -32,7 +32,7 @@ std::string count_text(std::uint64_t n) {
   return format_count(static_cast<long long>(n));
 }
 
-// What a row is like in a few numbers.
+// A row in a few numbers.
 struct RowFacts {
   std::uint8_t family = 0;
   double instructions = 0, devices = 0, stages = 0, samples = 0;
@@ -78,7 +78,7 @@ std::vector<double> values_of(const Sample& sample, double RowFacts::*value, int
   return values;
 }
 
-// Counts over equal steps of the logarithm; zeros and what is beyond the ends count at the ends.
+// Counts over equal steps of the logarithm; zeros and values beyond the ends count at the ends.
 struct LogHistogram {
   static constexpr int kBins = 24;
   static constexpr double kLowest = -4, kHighest = 2;  // decades
@@ -171,7 +171,7 @@ void draw_histogram(Svg& svg, double x, double y, double w, double h, const std:
   }
 }
 
-// What a sample of the rows shows.
+// Describes a sample of the rows.
 void describe_rows(const DatasetReader& reader, const std::function<void(const std::string&, const std::string&)>& fact,
                    Json& document, std::string& text) {
   const DatasetManifest& manifest = reader.manifest();

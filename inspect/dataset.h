@@ -1,4 +1,4 @@
-// Datasets for automap-inspect: what is in them, whether they are intact, and pictures.
+// Datasets for automap-inspect: their content, their integrity, and pictures.
 #pragma once
 
 #include <optional>

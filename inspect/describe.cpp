@@ -215,7 +215,7 @@ struct TopLevel {
   bool servers = false, functions_or_module = false;
 };
 
-// The keys of a JSON object that tell what it is. Throws on malformed JSON.
+// The keys of a JSON object that tell its kind. Throws on malformed JSON.
 TopLevel top_level_of(std::string_view text, const std::string& source) {
   TopLevel top;
   std::deque<std::string> arena;
@@ -252,7 +252,7 @@ Description describe_bytes(std::string bytes, const std::string& source, const D
   const bool packed = is_gzip(bytes);
   if (packed) base["sha256"] = sha256_hex(bytes);
   bytes = gunzip_if_gzip(std::move(bytes), source);
-  // Called once it is known what the bytes are: a gigabyte of garbage is refused without being hashed.
+  // Called once the kind of the bytes is known: a gigabyte of garbage is refused without being hashed.
   const auto begin = [&](const char* kind) {
     if (!packed) base["sha256"] = sha256_hex(bytes);
     out.document = std::move(base);

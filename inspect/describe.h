@@ -1,6 +1,5 @@
-// What a file is and what is in it: HLO in any form, a profile, a cluster (also a preset's name), a device, a plan, a
-// policy.
-// docs/formats/inspect.md documents the JSON, inspect.schema.json checks it.
+// Identifies a file and describes its content: HLO in any form, a profile, a cluster (also a preset's name), a device,
+// a plan, a policy. docs/formats/inspect.md documents the JSON, inspect.schema.json checks it.
 #pragma once
 
 #include <string>

@@ -48,7 +48,7 @@ std::vector<LayerRow> layers_of(const graph::TrainingStep& step) {
   return rows;
 }
 
-// What one module holds; of several modules, the sums.
+// Facts about one module; about several modules, the sums.
 struct HloFacts {
   Json parameters = Json::array();
   std::string module;
@@ -104,7 +104,7 @@ HloFacts hlo_facts(graph::Graph g) {
     f.why_not = "its parts do not fit each other";
     return f;
   }
-  // What follows needs to understand the module; a module that cannot be understood is still described.
+  // The rest requires understanding the module; a module that cannot be understood is still described.
   try {
     graph::take_one_device(&g);
     const graph::TrainingStep step = graph::analyze_training_step(g);

@@ -1,4 +1,4 @@
-// Plans of the kind placement. What their nodes are only the workload knows, so that counts are shown.
+// Describes plans of the kind placement. Only the workload knows the nodes, so that counts are shown.
 #include <string>
 #include <vector>
 

@@ -31,7 +31,7 @@ Json corrected_json(const pipeline::MeasuredStep& step) {
           {"network_factor", step.network_factor}};
 }
 
-// By what the plan's times are no longer those of the estimate.
+// The correction by which the plan's times differ from the estimate.
 std::string corrected_text(const pipeline::MeasuredStep& step) {
   std::vector<std::string> what;
   if (step.compute_factor != 1) what.push_back("compute takes " + format_number(step.compute_factor) + " times");
@@ -110,7 +110,7 @@ Json partition_json(const PartitionPlan& p) {
   return out;
 }
 
-// Of a plan made with --overlap: what the step, which is added up, comes to.
+// For a plan made with --overlap: the overlapped time beside the added-up step.
 std::string overlapped_text(const std::optional<double>& overlapped_ms) {
   return overlapped_ms ? " added up, " + format_ms(*overlapped_ms) + " with collectives beside compute" : "";
 }
@@ -125,7 +125,7 @@ std::string reduces_text(const PartitionPlan& p) {
          format_bytes(p.all_reduce_bytes) + " per step";
 }
 
-// What moves, a row each; `indent` before the names.
+// Adds the collectives, a row each; `indent` before the names.
 void add_collectives(const PartitionPlan& p, const std::string& indent, Facts* facts) {
   const auto moved = [](int count, double bytes) {
     return format_count(count) + ", " + format_bytes(bytes) + " per step";
@@ -136,7 +136,7 @@ void add_collectives(const PartitionPlan& p, const std::string& indent, Facts* f
   if (p.permutes > 0) facts->add(indent + "permutes", moved(p.permutes, p.permute_bytes));
 }
 
-// What people are shown of a list of split tensors.
+// The part of a list of split tensors that people are shown.
 std::string tensors_text(const TextTable& table, std::size_t shown, std::size_t all) {
   if (all == 0) return "";
   std::string out = "\n" + table.render("  ");
@@ -144,7 +144,7 @@ std::string tensors_text(const TextTable& table, std::size_t shown, std::size_t 
   return out;
 }
 
-// What a plan takes, where it is known.
+// Adds the plan's step time and memory, where they are known.
 void add_counted(const partition::CountedCost& counted, Facts* facts) {
   if (!counted.cost) return;
   const partition::PlanCost& cost = *counted.cost;
@@ -228,7 +228,7 @@ Json axis_json(const PartitionPlan& p) {
           {"all_to_all_bytes", count_number(p.all_to_all_bytes)}};
 }
 
-// The data axis of a mesh splits the batch, and with ZeRO it stores variables and what belongs to them in parts.
+// The data axis of a mesh splits the batch; with ZeRO it stores variables and their state in parts.
 std::string data_axis_text(const PartitionPlan& p) {
   std::int64_t batch = 0, stored = 0;
   for (const PlanTensor& tensor : partition::decided_tensors(p)) {
@@ -244,7 +244,7 @@ void add_axis(const std::string& name, const PartitionPlan& p, Facts* facts) {
   add_collectives(p, "  ", facts);
 }
 
-// The tensors that some axis splits, and along what.
+// The tensors that some axis splits, with the dimensions.
 std::string mesh_tensors_text(const partition::MeshPlan& p) {
   struct Row {
     std::string name, shape, data, model;

@@ -1,4 +1,4 @@
-// What the descriptions of all kinds of files are put together from.
+// The parts that descriptions of all kinds of files are made of.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace automap::inspect {
 
-// How many rows the longer tables show people; the document has all of them.
+// The most rows of the longer tables that people are shown; the document has all of them.
 constexpr std::size_t kShownRows = 24;
 
 // "model     bert48" lines with aligned values, made printable.

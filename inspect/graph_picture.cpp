@@ -21,7 +21,7 @@ constexpr double kLanes = kWidth - kBoxLeft - kBoxWidth - 20;  // for tensors th
 constexpr int kNameColumns = 46, kTitleColumns = 90, kStageColumns = 24;
 constexpr std::size_t kColours = 8;
 
-// Of each layer, the stages that compute some of it, ascending.
+// For each layer, the stages that compute some of it, ascending.
 using StagesOfLayers = std::vector<std::vector<std::size_t>>;
 
 StagesOfLayers stages_of_layers(const LayerGraph& graph, const PlanDocument& plan, const std::string& source) {
@@ -52,7 +52,7 @@ StagesOfLayers stages_of_layers(const LayerGraph& graph, const PlanDocument& pla
       for (std::size_t l = std::min(a, b); l <= std::max(a, b); ++l) stages[l].push_back(s);
     }
   }
-  // What is computed beside the others (a side branch that is named late) goes with the layer in front.
+  // A layer that is computed beside the others (a side branch that is named late) goes with the layer in front.
   for (std::size_t l = 0; l < stages.size(); ++l) {
     if (stages[l].empty())
       stages[l] = l == 0 ? std::vector<std::size_t>{0} : std::vector<std::size_t>{stages[l - 1].back()};
@@ -175,7 +175,7 @@ class Picture {
                   "\" y=\"" + markup_number(top) + "\" width=\"10\" height=\"" + markup_number(high) + "\"><title>" +
                   escape_markup(tip) + "</title></rect>\n";
         if (k > 0) cut_line(top, " inside this layer");
-        // Of a layer that many stages share, as many names as there is room for.
+        // A layer that many stages share gets as many names as there is room for.
         const bool room = part >= 12 || k == 0 || k + 1 == here.size();
         if (!named.insert(here[k]).second || !room) continue;
         const std::string words = "stage " + std::to_string(here[k] + 1) + ": " + spans_text(stage.device_numbers);

@@ -63,7 +63,7 @@ LayerGraph layer_graph(const graph::Graph& module) {
   for (const graph::NodeId node : order.order) {
     const std::size_t to = layer_of(node);
     for (const graph::NodeId value : step.flow.operands(node)) {
-      // Weights and what is cheaply made of inputs are at hand everywhere.
+      // Weights and values that are cheaply made of inputs are at hand everywhere.
       if (order.origin[static_cast<std::size_t>(value)] != graph::Origin::kFlow) continue;
       const std::size_t from = layer_of(value);
       if (from == out.layers.size() || from == to || !seen.emplace(value, to).second) continue;

@@ -1,4 +1,4 @@
-// The layers of a module's forward pass, and the tensors that go from one to another: what --graph draws.
+// The layers of a module's forward pass, and the tensors that go from one to another, which --graph draws.
 #pragma once
 
 #include <cstddef>

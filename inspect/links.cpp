@@ -18,7 +18,7 @@ struct OwnRows {
   machine::MeasuredLinks links;
   std::vector<double> errors;
 
-  // Of a row that was fitted; -1: of lines, or of a device's known links.
+  // The error of a fitted row; -1: the row was given as lines, or is from a device's known links.
   double error_of(const machine::MeasuredCollective& row) const {
     for (std::size_t i = 0; i < links.rows.size(); ++i) {
       if (links.rows[i] == row) return errors[i];

@@ -1,4 +1,4 @@
-// What a cluster file says of its links, as automap-inspect shows it.
+// Describes the links in a cluster file for automap-inspect.
 #pragma once
 
 #include <string>

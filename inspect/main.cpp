@@ -1,4 +1,4 @@
-// automap-inspect: says what a file is and what is in it.
+// automap-inspect: identifies a file and describes its content.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,7 +24,7 @@
 
 namespace {
 
-// The picture of --graph. `described`: what the bytes are.
+// The picture of --graph. `described`: the description of the bytes.
 std::string draw_graph(std::string bytes, const std::string& source, const automap::Json& described,
                        const std::string& plan_file) {
   using namespace automap;

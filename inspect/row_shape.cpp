@@ -28,7 +28,7 @@ double correlation(const double* x, const double* y, std::size_t n) {
     xx += (x[i] - x_mean) * (x[i] - x_mean);
     yy += (y[i] - y_mean) * (y[i] - y_mean);
   }
-  // Sums of floats are known to seven digits: what is below that is a constant.
+  // Sums of floats are known to seven digits: an array that varies less is a constant.
   constexpr double kConstant = 1e-12;
   const auto constant = [&](double square, double mean) {
     return square <= kConstant * mean * mean * static_cast<double>(n) || !(square > 0);

@@ -1,5 +1,5 @@
-// What a row looks like, whatever its cluster: how far two are apart, which rows are nearest, and a few numbers that
-// tell real models from random ones. docs/formats/inspect.md says why it is measured like this.
+// The shape of a row, whatever its cluster: the distance between two shapes, the nearest rows, and a few numbers that
+// tell real models from random ones. docs/formats/inspect.md gives the reasons for this measure.
 #pragma once
 
 #include <array>
@@ -14,12 +14,12 @@ namespace automap::inspect {
 constexpr std::size_t kPoints = pipeline::kGranularity;
 
 // C', A' and W' of the normalized row, each over its own largest value (or 0 throughout): 3 x 128 numbers in [0, 1].
-// How large a and w are against c is a matter of the cluster and not of the model, so it is left out.
+// The sizes of a and w against c depend on the cluster and not on the model, so they are left out.
 using Shape = std::array<float, 3 * pipeline::kGranularity>;
 
 // `caw` as in RowProblem.
 Shape shape_of(const std::array<float, 3 * pipeline::kGranularity>& caw);
-// Of the profile's normalized row; throws what make_row throws.
+// The shape of the profile's normalized row; throws what make_row throws.
 Shape shape_of(const pipeline::Profile& profile);
 
 // Root mean square of the differences: sqrt(sum (x_k - y_k)^2 / 384), 0 .. 1. It is a metric.
@@ -34,8 +34,8 @@ constexpr std::size_t kNoException = static_cast<std::size_t>(-1);
 Neighbour nearest(const Shape& shape, const std::vector<Shape>& among, std::size_t except = kNoException);
 
 // Over the points of the row that say something new (n of them below n = 128): c_k and w_k are differences of C' and
-// W', a_k is A'. Nothing crosses the last cut, so a_k is looked at without it. What is not defined (a constant, fewer
-// than three points) is 0.
+// W', a_k is A'. Nothing crosses the last cut, so a_k is looked at without it. Undefined facts (a constant, fewer than
+// three points) are 0.
 struct ShapeFacts {
   double corr_cw = 0;      // Pearson's correlation of c_k and w_k
   double corr_ca = 0;      // of c_k and a_k

@@ -76,7 +76,7 @@ Json totals_json(const PartitionPlan& plan) {
   return out;
 }
 
-// What was applied, to be shown in either form.
+// The applied decision, to be shown in either form.
 struct Applied {
   Json json;         // of the decision
   std::string text;  // one line, or one per axis

@@ -96,7 +96,7 @@ void declare_explain(OptionTable* table, ExplainOptions* options) {
   table->add_common(&options->json);
 }
 
-// What is explained, with what it costs.
+// Explains a decision and prices it.
 class Explaining {
  public:
   Explaining(const ExplainOptions& options, machine::Cluster cluster, const LoadedModel& loaded,
@@ -149,7 +149,7 @@ class Explaining {
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
-  // Of one tensor there is no price.
+  // A single tensor has no price.
   template <typename Cost>
   void print_json(Json document, const Cost& cost) const {
     if (nodes_.empty()) document["estimate"] = internal::price_json(cost(), options_.pricing.cluster);

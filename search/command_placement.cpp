@@ -156,7 +156,7 @@ std::string placement_report(const Workload& workload, const placement::Request&
                     (workload.training() ? ", backward ones among them," : "") + " on " +
                     std::to_string(workload.accelerators) + " accelerators and " + std::to_string(workload.cpus) +
                     " CPU cores\n\n" + placement_device_table(workload, answer) + "\n";
-  // What one thing on its way is: a sample of a workload; of a model the batch that it was exported or profiled with.
+  // The unit of the time: a sample of a workload; for a model the batch that it was exported or profiled with.
   const std::string one = model ? "micro-batch" : "sample", label = model ? "Micro-batch  " : "Per sample   ";
   out += (latency ? "Latency      " : label) + format_ms(answer.value_ms) +
          (latency ? " for one " + one + " alone" : ": the largest load") +

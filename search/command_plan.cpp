@@ -36,7 +36,7 @@ using namespace emit;
 
 namespace {
 
-// What is the same in plans of all kinds.
+// Fills in the provenance that plans of all kinds have.
 void note_provenance(const OptionTable& table, const LoadedModel& loaded, const machine::Cluster& cluster,
                      const machine::DeviceModel& device, bool data, std::map<std::string, std::string>* provenance) {
   std::vector<std::string> asked = {"shards", "objective",   "algorithm",     "seed",          "effort",  "budget",
@@ -52,7 +52,7 @@ constexpr int kMemoryTries = 2;
 constexpr double kTighterTry = 0.97;
 constexpr int kMostTimesTheCluster = 16;
 
-// Whether the data is split as replicas of a layout share it: all of the batch, and nothing that is trained.
+// True if the data is split as replicas of a layout share it: all of the batch, and no variable.
 bool splits_batch_alone(const sharding::ShardingModel& model, const sharding::Propagation& decided) {
   if (model.halos()) return false;
   const std::vector<sharding::TensorDim> batch = find_batch(model);
@@ -158,7 +158,7 @@ class PlanCommand {
     cost_.emplace(loaded_, options_.model, options_.pricing, options_.cost, cluster_, request_.sequence_parallel);
   }
 
-  // The plan, or an error that says what would fit. `all_meshes`: of the cluster, are what is planned.
+  // The plan, or an error that suggests one that would fit. `all_meshes`: all meshes of the cluster are planned.
   template <typename Make>
   auto or_what_fits(bool all_meshes, const Make& make) {
     try {
@@ -186,7 +186,7 @@ class PlanCommand {
       const std::vector<MeshAlternative> counted =
           count_meshes(meshes_of(*loaded_.model, larger), std::nullopt, own ? &*own : nullptr).meshes;
       cost_->set_cluster(cluster_);
-      // Nothing can be counted: what the search thinks.
+      // Nothing can be counted: the search's own figures are used.
       if (counted.empty()) {
         PlanningRequest operators = request_;
         operators.keep_shardings = false;
@@ -203,7 +203,7 @@ class PlanCommand {
     return "";
   }
 
-  // How the options of a mesh are typed in place of those of this command that are about one axis.
+  // Rewrites the options of a mesh as a person would type them, in place of this command's options for one axis.
   std::function<std::string(const std::string&)> typed() const {
     if (data_) return [](const std::string& mesh) { return "automap-search opp " + mesh; };
     std::string out;
@@ -214,7 +214,7 @@ class PlanCommand {
     return [out](const std::string& mesh) { return mesh + (out.empty() ? "" : " in place of" + out); };
   }
 
-  // The largest micro-batch with which what was asked for fits, the samples of a step as they are.
+  // The largest micro-batch with which the question has a plan that fits, with the samples of a step unchanged.
   std::string smaller_micro_batch() {
     if (late()) return "";
     const std::optional<planners::StepSize> own = cost_->step_size();
@@ -247,7 +247,7 @@ class PlanCommand {
     return "";
   }
 
-  // One axis, by what `request` asks, and what it takes.
+  // Plans one axis as `request` asks, and counts its cost.
   Planned planned_axis(const PlanningRequest& request, sharding::ShardingModel* model) {
     const bool width = !data_ && is_width(cluster_, shards_);
     Planned planned =
@@ -334,7 +334,7 @@ class PlanCommand {
     }
   }
 
-  // What is counted stands in place of what the search thinks of memory.
+  // The warning about the counted memory replaces that about the search's estimate.
   static void warn_of_memory(const CountedCost& counted, const std::string& of_search, const std::string& hint,
                              std::vector<std::string>* warnings) {
     if (!counted.cost) return;
@@ -353,7 +353,7 @@ class PlanCommand {
     return {widths.begin(), widths.end()};
   }
 
-  // Whether the time of all searches is over (--budget).
+  // True if the time of all searches is over (--budget).
   bool late() const { return steady_seconds() >= request_.search.limits.ends_s; }
 
   // The partitions of replicas of so many devices, as far as they split something.
@@ -408,7 +408,7 @@ class PlanCommand {
         one.step_ms = counted.cost->step_ms;
         one.simulated_step_ms = counted.cost->simulated_step_ms;
         one.memory_bytes = counted.cost->memory_bytes;
-        // Of one mesh the simpler level, where the other saves little.
+        // On one mesh the simpler level wins unless the other saves enough.
         if (one.fits && one.expected_ms() >= shortest * (1 - kWorthStoring)) continue;
         if (one.fits) shortest = one.expected_ms();
         out.meshes.push_back(one);
@@ -431,7 +431,7 @@ class PlanCommand {
     return request;
   }
 
-  // What a mesh that was planned takes: of the partition of its own model axis.
+  // Counts the cost of a planned mesh, from the partition of its own model axis.
   void count(PlannedMesh* planned) {
     MeshPlan& plan = planned->plan;
     const int width = plan.model_axis.shards;
@@ -459,7 +459,8 @@ class PlanCommand {
       try {
         PlannedMesh planned = make_mesh_plan(*loaded_.model, device_, cluster_, request);
         if (planned.experts_apart) {
-          // No layout: the model axis may as well be planned on what this data axis leaves.
+          // There is no layout to count: the model axis may as well be planned on the tensors that this data axis
+          // leaves.
           request.operators = request_;
           request.operators_alone = false;
           planned = make_mesh_plan(*loaded_.model, device_, cluster_, request);
@@ -505,7 +506,7 @@ class PlanCommand {
   PlannedMesh planned_mesh() {
     const Meshes meshes = mesh_ ? Meshes{{mesh_->data, mesh_->model}} : meshes_of(*loaded_.model, cluster_);
     know_widths(widths_of_meshes(meshes));
-    // Of several meshes those that the samples can be divided over are enough.
+    // If no mesh was asked for, only those are tried that the samples can be divided over.
     const std::optional<planners::StepSize> own = mesh_ ? std::nullopt : cost_->step_size();
     CountedMeshes counted = count_meshes(meshes, options_.zero_level(), own ? &*own : nullptr);
     if (!counted.meshes.empty()) return counted_mesh(std::move(counted.meshes));
@@ -543,7 +544,7 @@ class PlanCommand {
     note_provenance(table_, loaded_, cluster_, device_, data_, &plan->provenance);
   }
 
-  // Whether a person was shown the report.
+  // Shows the report or the JSON. Returns true if a person was shown the report.
   template <typename Report>
   bool show(const std::string& json, const Report& report) {
     files_.prepare();
@@ -583,7 +584,7 @@ int plan_command(int argc, char** argv, bool data) {
                          : "find which dimension of which trainable variable to split over the devices");
   options.declare(&table, data);
   if (!table.parse(argc, argv)) return 0;
-  // What is wrong without having seen the model comes first: outputs, cluster, device, limit.
+  // Mistakes that can be found without the model are reported first: outputs, cluster, device, limit.
   return PlanCommand(table, options, data).run();
 }
 

@@ -43,7 +43,7 @@ TensorDim parse_decision(const ShardingModel& model, const std::string& text) {
   return {input.node, dim};
 }
 
-// What a conflict does not say: which numbers of devices would do.
+// Adds the numbers of devices that would do, which a conflict does not say.
 void add_divisors(const ShardingModel& model, const TensorDim& at, sharding::Explanation* conflict) {
   if (at.dim < 0) return;
   const sharding::GroupId group = model.linkage().group_of(at);

@@ -31,7 +31,7 @@ void load_module(const ModelOptions& options, LoadedModule* out) {
   out->name = profile::model_name(out->source, std::string(out->module->graph.name()));
 }
 
-// What a plan is judged on when nobody says: the paper's servers of 8 V100.
+// The default cluster that plans are judged on: the paper's servers of 8 V100.
 constexpr const char* kDefaultCluster = "config-a";
 
 struct Command {
@@ -112,7 +112,7 @@ int pipeline_command(int argc, char** argv) {
       print(kPipelineHelp);
       return 0;
     }
-    // Of a search that learns, the time is what there is to say.
+    // A search that learns is limited by time: --time is automap-infer's --time-limit.
     const bool time = argument == "--time" || argument.compare(0, 7, "--time=") == 0;
     program.push_back(time ? "--time-limit" + argument.substr(6) : argument);
   }

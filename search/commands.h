@@ -37,7 +37,7 @@ int explore_command(int argc, char** argv);
 int pipeline_command(int argc, char** argv);
 // Goes on as automap-compare.
 int compare_command(int argc, char** argv);
-// Of a workload with times, or of a model.
+// Places a workload with times, or a model.
 int placement_command(int argc, char** argv);
 
 // MODEL and --variables, which every command has.
@@ -48,7 +48,7 @@ struct ModelOptions {
   void declare(OptionTable* table);
 };
 
-// --cluster and --device: what times and memory are for; --overlap: how a step's times go together.
+// --cluster and --device: the machines that times and memory are for; --overlap: how a step's times add up.
 struct PricingOptions {
   std::string cluster, device;
   bool overlap = false;
@@ -63,7 +63,7 @@ struct PricingOptions {
   bool planned_ = false;
 };
 
-// What was read. The graph stays in place when the struct moves.
+// The module that was read. The graph stays in place when the struct moves.
 struct LoadedModule {
   std::string source, name;  // for errors; for people
   std::string form;          // "HLO text", "config.json"
@@ -83,17 +83,17 @@ struct LoadedStep : LoadedModule {
 };
 // Throws as profile::load_model, graph::load_variable_list and graph::analyze_training_step.
 LoadedStep load_training_step(const ModelOptions& options);
-// What a plan of it says of where it comes from: programs, model, cluster, reference device, and the values of
-// `options`, as "option_NAME".
+// The provenance of a plan for the step: programs, model, cluster, reference device, and the values of `options`, as
+// "option_NAME".
 std::map<std::string, std::string> step_provenance(const LoadedStep& step, const machine::Cluster& cluster,
                                                    const machine::DeviceModel& device, const OptionTable& table,
                                                    const std::vector<std::string>& options);
-// Of a plan's provenance: what the model and the machines were.
+// Adds the model and the machines to a plan's provenance.
 void note_model(const std::string& form, const std::string& sha256, const machine::Cluster& cluster,
                 const machine::DeviceModel& device, std::map<std::string, std::string>* provenance);
 
-// The files that a command writes, opened before the work, so that what cannot be written is refused at once; nothing
-// is there before commit(), and then all of it.
+// The files that a command writes, opened before the work, so that a file that cannot be written is refused at once;
+// nothing is there before commit(), and then all of it.
 class OutputFiles {
  public:
   // Throws Error(kUsage) when one of them and --json want standard output, and what AtomicFile throws.
@@ -102,10 +102,10 @@ class OutputFiles {
   void add(const std::string& option, const std::string& path);
   bool wanted(const std::string& option) const { return files_.count(option) > 0; }
   bool any() const { return !files_.empty(); }
-  // Whether standard output belongs to a file: then no report is printed.
+  // True if a file is written to standard output: then no report is printed.
   bool on_standard_output() const { return on_standard_output_; }
   void write(const std::string& option, const std::string& bytes);
-  // What can fail, so that the report is printed when nothing has.
+  // Does everything that can fail, so that the report is printed only when nothing has failed.
   void prepare() { outputs_.prepare(); }
   void commit();
   // The end of a command whose answer is a plan: its document where --json asks for it, else the report, which is not

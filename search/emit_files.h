@@ -1,4 +1,4 @@
-// What automap-search writes of a partitioned module: --emit-hlo, --emit-jax, --emit-sdy.
+// The files that automap-search writes for a partitioned module: --emit-hlo, --emit-jax, --emit-sdy.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ namespace automap::search {
 class EmitFiles {
  public:
   void declare(OptionTable* table);
-  // Opens what is wanted. Throws as OutputFiles and SdyBridge do.
+  // Opens the files that are wanted. Throws as OutputFiles and SdyBridge do.
   void open(OutputFiles* files);
   // `axes`: their names and devices, as in `layout`. `jax` makes the Python file, where it is wanted.
   void write(const emit::Layout& layout, const emit::MeshAxes& axes, const std::function<std::string()>& jax);

@@ -20,7 +20,7 @@ namespace automap::search {
 
 namespace {
 
-// What is wrong with the question, not with the program.
+// True if the error is about the question, not about the program.
 bool is_about_the_question(const Error& e) {
   return e.kind() == ErrorKind::kUsage || e.kind() == ErrorKind::kData || e.kind() == ErrorKind::kConfig ||
          e.kind() == ErrorKind::kInfeasible;

@@ -1,4 +1,4 @@
-// What an answer of opp and adp takes: the cost that plans of all kinds have, of a layout of one stage
+// Prices an answer of opp and adp by the cost that plans of all kinds have, as a layout of one stage
 // (plan/planners/score.h), with the columns of the very partition that is reported.
 #pragma once
 
@@ -22,7 +22,7 @@
 
 namespace automap::search {
 
-// How a step's kernels and samples are counted, in automap-infer's words.
+// The options for counting a step's kernels and samples, in automap-infer's words.
 struct CostOptions {
   std::string attention = "auto", batch = "auto", micro_batch = "auto", micro_batches = "auto";
   void declare(OptionTable* table);
@@ -30,16 +30,16 @@ struct CostOptions {
   planners::StepRequest step() const;
 };
 
-// Whether replicas of so many devices stand inside the servers of a cluster.
+// True if replicas of so many devices stand inside the servers of a cluster.
 bool is_width(const machine::Cluster& cluster, int devices);
 
 class OneCost {
  public:
-  // `loaded` must stay. Throws Error(kUsage) for what is wrong with the options.
+  // `loaded` must stay alive. Throws Error(kUsage) for wrong options.
   OneCost(const LoadedModel& loaded, const ModelOptions& model, const PricingOptions& pricing, const CostOptions& asked,
           machine::Cluster cluster, bool sequence_parallel);
 
-  // The partition of replicas of as many devices as `model` is split over, in place of what was known of them.
+  // Sets the partition of replicas of as many devices as `model` is split over, in place of the known one.
   void know(const sharding::ShardingModel& model, const sharding::Propagation& decided,
             const partition::PartitionPlan& plan);
   bool knows(int width) const;

@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kAsItIs = "auto";
 
-// Refuses options that are not about what was given.
+// Refuses options that do not apply to the input.
 void refuse(const OptionTable& table, const std::vector<const char*>& options, const std::string& what) {
   for (const char* option : options) {
     if (table.source_of(option) == "default") continue;

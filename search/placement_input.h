@@ -1,4 +1,4 @@
-// What automap-search placement places: a workload as it is, or one made of a model or a profile.
+// The input of automap-search placement: a workload as it is, or one made of a model or a profile.
 #pragma once
 
 #include <map>
@@ -25,8 +25,8 @@ struct PlacementInputOptions {
 
   void declare_input(OptionTable* table);    // the group "Input"
   void declare_machine(OptionTable* table);  // within "Machine"
-  // Throws Error(kUsage) where an option of models is given for a workload, or one of modules for a profile, and what
-  // reading throws; the machine is not checked yet.
+  // Throws Error(kUsage) where an option of models is given for a workload, or one of modules for a profile, and the
+  // errors of reading; the machine is not checked yet.
   PlacementInput read(const OptionTable& table) const;
 };
 

@@ -1,4 +1,4 @@
-// The options of automap-search opp and adp, and what they ask for.
+// The options of automap-search opp and adp, and the requests made from them.
 #pragma once
 
 #include <optional>
@@ -32,9 +32,9 @@ struct PlanOptions {
   void declare(OptionTable* table, bool data);
   // --shards auto: 0. Throws Error(kUsage).
   int num_shards() const;
-  // Of --mesh, "data=4,model=2"; none where it is not given. Throws Error(kUsage).
+  // The value of --mesh, "data=4,model=2"; nullopt where it is not given. Throws Error(kUsage).
   std::optional<MeshSizes> mesh_sizes() const;
-  // Of --zero; none: auto.
+  // The value of --zero; nullopt: auto.
   std::optional<partition::Zero> zero_level() const;
   partition::PlanningRequest request(bool data, bool objective_asked) const;
   bool sums_combined() const { return sums == "combined"; }

@@ -1,4 +1,4 @@
-// What automap-search prints.
+// The texts and documents that automap-search prints.
 #pragma once
 
 #include <string>
@@ -14,13 +14,13 @@
 
 namespace automap::search {
 
-// Why a plan's time and memory are the search's estimate alone.
+// The reason why a plan's time and memory are the search's estimate alone.
 std::string not_counted_text(const partition::CountedCost& counted);
 
-// opp and adp: the plan, what is split and why the rest is not, and what others come to.
+// opp and adp: the plan, the split tensors and why the rest is not split, and the results of other ways.
 std::string plan_report(const sharding::ShardingModel& model, const partition::Planned& planned);
 
-// opp --mesh: both axes, what is stored in parts, and what other meshes come to.
+// opp --mesh: both axes, the tensors stored in parts, and the results of other meshes.
 std::string mesh_report(const partition::PlannedMesh& planned);
 
 // One line for a decision that somebody else made: "111 of 188 variables split over 8 devices; ...".
@@ -28,7 +28,7 @@ std::string mesh_report(const partition::PlannedMesh& planned);
 std::string decision_line(const sharding::ShardingModel& model, const sharding::Propagation& decided,
                           const partition::PartitionPlan& plan, const sharding::TensorShares* shares = nullptr);
 
-// What a partial decision leads to.
+// The consequences of a partial decision.
 struct Completion {
   enum class Outcome { kComplete, kStuck, kConflict };
   Outcome outcome = Outcome::kComplete;
@@ -50,8 +50,8 @@ std::string completion_report(const sharding::ShardingModel& model, const shardi
 std::string completion_json(const sharding::ShardingModel& model, const sharding::Propagation& decided,
                             const Completion& completion);
 
-// `shares`, where the plan is one axis of a mesh: what the other axis leaves of every tensor.
-// explain without a tensor: what is split, grouped, and every collective.
+// explain without a tensor: the split tensors, the groups, and every collective. `shares`, where the plan is one axis
+// of a mesh: the shares of tensors that the other axis leaves.
 std::string overview_report(const sharding::ShardingModel& model, const sharding::Propagation& decided,
                             const partition::PartitionPlan& plan, const sharding::TensorShares* shares = nullptr);
 // One tensor: why it is split, whole or reduced, and the collectives it takes part in.

@@ -1,4 +1,4 @@
-// propagate: what a partial decision leads to.
+// propagate: reports the consequences of a partial decision.
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -26,7 +26,7 @@ std::string opcode_name(const ShardingModel& model, NodeId node) {
   return id < 0 ? "" : std::string(model.graph().instruction(id).opcode_name);
 }
 
-// How one tensor of a group was reached from the decision.
+// A step of the chain from the decision to one tensor of a group.
 struct Step {
   TensorDim at, from;
   NodeId op = graph::kNone;  // kNone: the decision itself, or a tie from step to step
@@ -108,7 +108,7 @@ std::string inputs_text(const ShardingModel& model, const std::vector<TensorDim>
          (slots.empty() ? "" : " and " + plural(static_cast<long long>(slots.size()), "optimizer slot"));
 }
 
-// How far a decision reaches, layer by layer; layers that differ in their number only are one row.
+// The layers that a decision reaches; layers that differ in their number only are one row.
 std::string reach_table(const ShardingModel& model, const std::vector<Step>& steps) {
   struct Reach {
     int tensors = 0;
@@ -166,7 +166,7 @@ std::string chains_text(const ShardingModel& model, const Propagation& decided, 
   return out;
 }
 
-// What nobody has decided: groups that differ in numbers only are one row.
+// The undecided groups; groups that differ in numbers only are one row.
 std::string undecided_table(const ShardingModel& model, const std::vector<sharding::Stuck>& undecided) {
   std::string out = "\nUndecided (largest first); each group takes one decision\n";
   TextTable table({{"groups"}, {"tensors"}, {"decided by any of", Align::kLeft}});

@@ -110,7 +110,7 @@ std::string tensor_report(const ShardingModel& model, const Propagation& decided
   if (!any) out += "  no collective reads or makes it\n";
   const sharding::TensorState state = decided.state(node);
   if (!any && state.kind == sharding::TensorStateKind::kSplit) {
-    // What its being split costs elsewhere: the sums of its linkage group.
+    // The cost of splitting it shows elsewhere: the sums of its linkage group.
     const std::vector<Collective> sums = sharding::collectives_of_group(
         model, model.linkage().group_of(node, state.dim), written_placement(model), shares);
     double bytes = 0;

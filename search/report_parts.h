@@ -1,4 +1,4 @@
-// What the reports share (report.h): texts, names of tensors and layers, JSON of what several documents hold.
+// Shared parts of the reports (report.h): texts, names of tensors and layers, and JSON that several documents have.
 #pragma once
 
 #include <string>
@@ -30,7 +30,7 @@ using sharding::TensorStateKind;
 constexpr int kTextWidth = 76;         // of a column of prose
 constexpr std::size_t kMostRows = 20;  // of a table that repeats itself
 
-// Of all tensors of the module.
+// Counts of all tensors of the module.
 struct Counts {
   int tensors = 0, split = 0, whole = 0, undecided = 0, partial = 0;
 };

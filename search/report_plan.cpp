@@ -153,7 +153,7 @@ double variable_bytes(const ShardingModel& model) {
 
 std::string decision_line(const ShardingModel& model, const Propagation& decided, const PartitionPlan& plan,
                           const sharding::TensorShares* shares) {
-  // Of the whole module: a plan of few keys leads to more than it decides.
+  // Counted over the whole module: a plan of few keys leads to more than it decides.
   const auto split_of = [&](const std::vector<std::int32_t>& inputs) {
     return std::count_if(inputs.begin(), inputs.end(), [&](std::int32_t index) {
       return decided.state(model.inputs()[static_cast<std::size_t>(index)].node).kind == TensorStateKind::kSplit;
@@ -186,7 +186,7 @@ std::string plan_report(const ShardingModel& model, const Planned& planned) {
     out += fact("None split", planned.nothing_split + (can ? "; --objective count splits what can be split" : ""));
   }
   const bool counted = plan.counted.cost.has_value();
-  // Where nothing of what is kept is split automap-infer knows no such replicas.
+  // If the kept shardings split nothing, automap-infer knows no such replicas.
   const bool whole = !plan.kept.empty() && plan.partitioned == 0;
   out += counted_text(plan.counted,
                       whole ? std::nullopt : std::optional<std::string>(plan.kept.empty() ? "" : " --keep-shardings"));
@@ -224,7 +224,7 @@ std::string plan_report(const ShardingModel& model, const Planned& planned) {
              : planned.nearly_cut ? "proven without cuts of linkage groups, which would save less than 1 %"
                                   : proven + none + ")";
     } else if (std::isfinite(plan.bound)) {
-      // What no weight decides may not be split, and the bound does not know that.
+      // Groups that no weight decides must not be split, and the bound does not know that.
       const bool kept_whole = plan.planner == "reshard" && !plan.sums_combined && !planned.memory_decided &&
                               !plan.cut_by_time && !planned.answers.front().cut_by_effort;
       best = count ? "at most " + format_count(std::llround(std::floor(plan.bound + 1e-9))) + " can be split"

@@ -23,7 +23,7 @@ std::string bytes_per_step(double bytes) {
   return format_bytes(bytes) + " per step";
 }
 
-// "params/h/3/attn/kernel" of an input, "h/3/attn reshape" of what an instruction makes.
+// "params/h/3/attn/kernel" for an input, "h/3/attn reshape" for an instruction's result.
 std::string place_of(const ShardingModel& model, sharding::NodeId node) {
   for (const sharding::ModelInput& input : model.inputs()) {
     if (input.node == node) return sharding::path_of(input.name);
@@ -200,7 +200,7 @@ std::string whole_table(const ShardingModel& model, const Planned& planned) {
 
 namespace {
 
-// Of the gathers that are exchanges, or of the others. `axis`: of a mesh.
+// The table of exchanges, or of the other gathers. `axis`: of a mesh.
 std::string moved_table(const ShardingModel& model, const PartitionPlan& plan, bool exchanges,
                         const std::string& axis) {
   struct Row {
@@ -250,7 +250,7 @@ std::string moved_table(const ShardingModel& model, const PartitionPlan& plan, b
   }
   if (table.empty()) return "";
   const std::string over = axis.empty() ? "" : " over the " + axis + " axis",
-                    // What the other axis leaves of them is what moves.
+                    // Only the share that the other axis leaves is moved.
       whole = axis.empty() ? "" : "; bytes of the whole tensors";
   const std::string title = exchanges
                                 ? "What is exchanged" + over + " (split, and read in parts along another dimension"

@@ -1,4 +1,4 @@
-// Whether this is a sanitized build, whose runs take several times as long: it looks at fewer random problems. Tests
+// Says whether this is a sanitized build, whose runs take several times as long: it tests fewer random problems. Tests
 // that it leaves out stand in tests/one_build.txt.
 #pragma once
 

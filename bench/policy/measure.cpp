@@ -403,7 +403,7 @@ class Contest {
 
   Outcome make(const Method& method, int candidate) {
     using Kind = Method::Kind;
-    // What the measured part must not pay for.
+    // Preparations, before the measured part begins.
     double local_search_ms = method.width;
     if (method.kind == Kind::kLocalSearch && local_search_ms == 0) local_search_ms = equal_time_ms();
     const bool in_space = method.kind == Kind::kPolicy || method.kind == Kind::kRollouts;
@@ -487,7 +487,7 @@ class Contest {
     return std::nullopt;
   }
 
-  // Of beam 16 + corridor: the mean over the policies, or that of the rollouts when there are none.
+  // Processor time of beam 16 + corridor: the mean over the policies, or that of the rollouts when there are none.
   double equal_time_ms() {
     const auto method = [](Method::Kind kind) {
       for (const Method& one : all_methods()) {

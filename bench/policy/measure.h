@@ -1,5 +1,5 @@
-// What the policy benchmarks share: processor time, exact optima that are computed once and kept in a file, the
-// planners that stand beside the policy, and work spread over threads.
+// Shared code of the policy benchmarks: processor time, exact optima that are computed once and kept in a file, the
+// planners that are compared with the policy, and work spread over threads.
 #pragma once
 
 #include <cstdint>
@@ -72,7 +72,7 @@ class AnswerCache {
   double saved_at_s_ = -1e9;  // so the first answer shows that the file can be written
 };
 
-// What the exact solver says about one stage count over the pivots.
+// The exact solver's result for one stage count over the pivots.
 struct Optimum {
   int stages = 0;
   bool proven = false;          // plan is optimal, or (without one) there is none
@@ -149,7 +149,7 @@ struct Summary {
   double mean = 0, median = 0, p95 = 0, largest = 0, optimal = 0;
   std::size_t count = 0;
 };
-// Of ratios; `optimal` is the share that is at most `kOptimal`.
+// Statistics of ratios; `optimal` is the share that is at most `kOptimal`.
 constexpr double kOptimal = 1e-6;
 Summary summarize(std::vector<double> values);
 

@@ -1,4 +1,4 @@
-// What is known of every architecture that a config.json may name: a row of data each.
+// The table of architectures that a config.json may name: one row of data each.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace automap::architecture {
 
-// How a file of the architecture becomes a table of layers.
+// The way a file of the architecture becomes a table of layers.
 enum class Family : std::uint8_t { kDecoder, kEncoder, kEncoderDecoder, kImages, kDiffusion };
 
 enum Trait : std::uint32_t {

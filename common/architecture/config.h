@@ -1,4 +1,4 @@
-// Hugging Face's config.json -> a table of layers.
+// Reads Hugging Face's config.json into a table of layers.
 #pragma once
 
 #include <string>

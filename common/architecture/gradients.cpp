@@ -60,7 +60,7 @@ void Tape::pull_dot(Value value, Value gradient, std::vector<Value>* gradients, 
     const Value product =
         dot(gradient, seen(other),
             {counted(other_at, other_free.size()), other_free, counted(0, batch.size()), other_batch});
-    // Its dimensions: batch, free, then what was contracted in the order that the other operand has it in.
+    // Its dimensions: batch, free, then the contracted ones in the order that the other operand has them in.
     Dims sorted = other_contracting;
     std::sort(sorted.begin(), sorted.end());
     Dims order(dims(of).size());
@@ -224,8 +224,8 @@ void Tape::pull(Value value, Value g, std::vector<Value>* gradients, const std::
   }
 }
 
-// Writes down once more what the range computes; what it reads from before goes through a barrier with the gradient
-// that asks for it, so that nobody computes it early or takes the two for one.
+// Records the range's operations once more. Values that it reads from in front of the range go through a barrier with
+// the gradient that asks for it, so that nobody computes it early or takes the two for one.
 void Tape::repeat(const Range& range, Value* gradient) {
   std::vector<Value> reads{*gradient};
   for (std::size_t i = range.from; i < range.to; ++i) {
@@ -255,7 +255,7 @@ void Tape::repeat(const Range& range, Value* gradient) {
     nodes_.push_back(std::move(copy));
     copies_[i] = static_cast<Value>(nodes_.size() - 1);
   }
-  // What was read from before the range is what it was for what stands before.
+  // Nodes in front of the range go back to the values that were read, not to those behind the barrier.
   for (std::size_t i = 1; i < reads.size(); ++i) copies_[static_cast<std::size_t>(reads[i])] = kNoValue;
 }
 

@@ -1,4 +1,4 @@
-// What all layers are made of: weights, products, norms, activations, losses.
+// Building blocks of all layers: weights, products, norms, activations, losses.
 #include <algorithm>
 #include <cmath>
 

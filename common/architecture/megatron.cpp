@@ -13,7 +13,7 @@ namespace automap::architecture {
 
 namespace {
 
-// What it drops of attention and of hidden states where its arguments do not say.
+// Megatron's default dropout of attention and of hidden states, where its arguments do not give one.
 constexpr double kMegatronsDropout = 0.1;
 
 std::vector<std::string> words_of(std::string_view text) {

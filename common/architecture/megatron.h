@@ -1,4 +1,4 @@
-// The arguments of Megatron-LM's pretrain_gpt.py as a model.
+// Reads the arguments of Megatron-LM's pretrain_gpt.py as a model.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// A model as a table of layers: what every architecture is made of here, and what the layer language says
-// (docs/describing-models.md). Sizes are counts; those of a Model that a reader made fit each other (check_model).
+// A model as a table of layers: the form into which all architectures are read, and which the layer language writes
+// down (docs/describing-models.md). Sizes are counts; those of a Model that a reader made fit each other (check_model).
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ struct LayerGroup {
   std::vector<Block> blocks;
 };
 
-// A block's norm: of what it reads, of its sum with the stream, or of what it reads and of what it gives.
+// The place of a block's norm: on its input, on the sum with the stream, or on its input and its output.
 enum class NormPlace : std::uint8_t { kBefore, kBehind, kAround };
 
 struct Stack {
@@ -82,7 +82,7 @@ struct Model {
 enum class Optimizer : std::uint8_t { kAdamW, kAdam, kSgd };
 enum class Remat : std::uint8_t { kNone, kSelective, kLayer };
 
-// What a table of layers leaves open. 0 and empty: as the model says.
+// Settings of the step that a table of layers leaves open. 0 and empty: as the model says.
 struct StepOptions {
   std::int64_t samples = 0, sequence = 0;
   std::string dtype, optimizer, remat;

@@ -1,4 +1,4 @@
-// Published models by name, for who has no config.json at hand.
+// Published models by name, for users who have no config.json at hand.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 namespace automap::architecture {
 
 std::vector<std::string> model_names();
-// What stands in the config.json of the model of this name, as far as it is read here; empty: no such model.
+// The config.json of the model of this name, with the keys that are read here; empty: no such model.
 std::string config_of(const std::string& name);
 
 }  // namespace automap::architecture

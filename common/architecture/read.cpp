@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::size_t kLargestDescription = std::size_t{1} << 20;
 constexpr std::int64_t kLongestUnasked = 8192;
-// The module's own samples; what is trained with is asked of the planner.
+// The module's own samples; the planner chooses those of the training.
 constexpr std::int64_t kSamples = 16;
 
 bool is_layer_table(const Json& json) {

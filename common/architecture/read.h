@@ -1,5 +1,5 @@
-// A model that is no module: a config.json, a table of layers (docs/describing-models.md), the arguments of Megatron,
-// or a published model's name, and the training step that is made of it.
+// Reads a model that is described instead of exported, and builds its training step. The description is a config.json,
+// a table of layers (docs/describing-models.md), the arguments of Megatron, or a published model's name.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace automap::architecture {
 // model that is called so. Throws Error(kIo) where there is neither, with the name that is near.
 std::string read_model_file(const std::string& path);
 
-// Told from HLO and profiles by what stands in it.
+// True if the bytes are a description, by their content, and not HLO or a profile.
 bool is_description(std::string_view bytes);
 
 struct Described {
@@ -31,7 +31,7 @@ struct BuiltStep {
   std::string form;
   std::string taken;  // "llama of 80 layers, 70.6 billion weights, sequence 8192, bf16 over f32 weights, AdamW", ...
 };
-// `options` come before what the description says. Throws Error(kUsage) for options that do not fit the model.
+// `options` take precedence over the description. Throws Error(kUsage) for options that do not fit the model.
 BuiltStep build_step(const Described& described, const std::string& source, const StepOptions& options);
 
 }  // namespace automap::architecture

@@ -67,7 +67,7 @@ Value StepBuilder::embedded(const Stack& stack, bool first) {
   return x;
 }
 
-// One block of a layer with its norms. `around` scales what goes in and out, where the model is conditioned.
+// One block of a layer with its norms. `around` scales its input and output, where the model is conditioned.
 Value StepBuilder::layer(const LayerGroup& group, Value x) {
   const Dims dims = tape_.dims(x);
   std::vector<Value> modulations;

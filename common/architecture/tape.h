@@ -1,5 +1,5 @@
-// Arrays and what is computed of them, written down as it is called for, with its derivatives: a training step before
-// it is a Graph. The operations are HLO's own, as far as layers of models need them.
+// Records operations on arrays as they are called, and derives their gradients: a training step before it becomes a
+// Graph. The operations are HLO's own, as far as layers of models need them.
 //
 //   Tape tape;
 //   const Value w = tape.parameter("params['w']", {Type::kF32, {4, 2}});
@@ -8,7 +8,7 @@
 //   const Value loss = tape.reduce_sum(tape.multiply(y, y), {0, 1});
 //   const std::vector<Value> g = tape.gradients(loss, {w});
 //
-// What is asked for must fit: a shape that does not is a bug of the caller, who checks what users say.
+// Operands must fit: a shape that does not is a bug of the caller, who checks what users say.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ struct DotDims {
   Dims left_contracting, right_contracting, left_batch, right_batch;
 };
 
-// Of a convolution, for one of its two spatial dimensions each.
+// The window of a convolution; each field holds one value for each of the two spatial dimensions.
 struct Window {
   std::int64_t stride = 1, left_dilation = 1, right_dilation = 1;  // of both
   Dims size, low, high;
@@ -48,7 +48,7 @@ struct Window {
   std::string labels = "b01f_01io->b01f";  // as HLO has them
 };
 
-// One operation. What `numbers` and `more` hold is the operation's (tape.cpp).
+// One operation. The meaning of `numbers` and `more` depends on the operation (tape.cpp).
 struct Node {
   graph::Opcode opcode = graph::Opcode::kUnknown;
   Array array;  // of a tuple: unused (optimization barrier, sort), or its second part (random bits)
@@ -66,7 +66,7 @@ class Tape {
  public:
   Tape();
 
-  // Where operations stand from here on: "layers/3/attention".
+  // Sets the scope of later operations: "layers/3/attention".
   void set_scope(const std::string& scope);
   const std::string& scope() const { return scopes_[static_cast<std::size_t>(scope_)]; }
 
@@ -97,25 +97,25 @@ class Tape {
   // x [samples, height, width, in], kernel [height, width, in, out] -> [samples, height / stride, width / stride, out].
   Value convolution(Value x, Value kernel, std::int64_t stride);
   Value reduce_sum(Value x, const Dims& dims) { return reduce(x, dims, false); }
-  // Without a derivative: what it is for does not need one.
+  // Without a derivative, which its uses do not need.
   Value reduce_max(Value x, const Dims& dims) { return reduce(x, dims, true); }
   Value compare(const std::string& direction, Value a, Value b);
   Value select(Value which, Value a, Value b);
   // x [batch.., n, rest..] at ids [batch.., m..] -> [batch.., m.., rest..], with `batch` leading dimensions alike.
   Value take(Value x, Value ids, std::int64_t batch);
-  // x with `rows` added to it at ids: what take() gets its derivative from.
+  // x with `rows` added to it at ids: the derivative of take() uses it.
   Value put(Value x, Value ids, Value rows, std::int64_t batch);
   // (keys, values) along the last dimension by ascending keys (descending where asked), both without derivatives.
   std::pair<Value, Value> sort(Value keys, Value values, bool descending);
 
-  // Of 32 bits each, by a key u64[2].
+  // Random bits, 32 in each element, drawn with a key u64[2].
   Value random_bits(Value key, const Dims& dims);
 
-  // What stands between the two calls is computed again in the backward pass.
+  // Values recorded between the two calls are computed again in the backward pass.
   std::size_t begin_again() const { return nodes_.size(); }
   void end_again(std::size_t from) { again_.push_back({from, nodes_.size()}); }
 
-  // Of `loss`, a scalar, by each of `by`. kNoValue: it does not depend on it.
+  // The gradients of `loss`, a scalar, with respect to each of `by`. kNoValue: `loss` does not depend on it.
   std::vector<Value> gradients(Value loss, const std::vector<Value>& by);
 
   const Node& at(Value value) const { return nodes_[static_cast<std::size_t>(value)]; }
@@ -138,7 +138,7 @@ class Tape {
   void pull_dot(Value value, Value gradient, std::vector<Value>* gradients, const std::vector<bool>& wanted);
   void pull_convolution(Value value, Value gradient, std::vector<Value>* gradients, const std::vector<bool>& wanted);
   void repeat(const Range& range, Value* gradient);
-  // What a forward value is called in the backward pass: itself, or what was computed again.
+  // The value that the backward pass reads for a forward value: the value itself, or the one computed again.
   Value seen(Value value) const;
 
   std::vector<Node> nodes_;

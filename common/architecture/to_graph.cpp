@@ -114,7 +114,7 @@ class Emitter {
     return builder_.add(draft, {}, {});
   }
 
-  // What reductions, scatters and sorts apply to two numbers.
+  // Adds the computations of two numbers that reductions, scatters and sorts apply.
   void add_helpers() {
     for (const auto& [opcode, type] : helpers_) {
       builder_.begin_computation(builder_.keep(helper_name(opcode, type)), false);
@@ -141,7 +141,7 @@ class Emitter {
     return builder_.array_shape(element_type_name(array.type), {array.dims.data(), array.dims.size()});
   }
 
-  // Of barriers and sorts: what they read, one by one.
+  // The tuple of a node's operands, which is the shape of barriers and sorts.
   graph::ShapeId tuple_of(const Node& node) {
     std::vector<graph::ShapeId> shapes;
     for (const Value input : node.inputs) shapes.push_back(builder_.at(id(input)).shape);

@@ -1,4 +1,4 @@
-// A tape as a Graph, as readers of HLO make one.
+// Turns a tape into a Graph, the same as a reader of HLO would make.
 #pragma once
 
 #include <string>
@@ -15,7 +15,8 @@ struct Result {
   Value parameter = kNoValue;
 };
 
-// All parameters of the tape, and of what it computes only what the results need. `source` names it in errors.
+// Takes all parameters of the tape, and only those of its operations that the results need. `source` names it in
+// errors.
 graph::Graph to_graph(const Tape& tape, const std::vector<Result>& results, const std::string& source);
 
 }  // namespace automap::architecture

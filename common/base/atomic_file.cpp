@@ -101,7 +101,7 @@ bool is_temporary(const std::string& name, const std::string& stem) {
          stem.size() + static_cast<std::size_t>(end) == name.size();
 }
 
-// What killed runs left of this target: temporary files that nobody holds.
+// Removes the temporary files that killed runs left of this target: those that nobody has locked.
 void remove_leftovers(const std::string& folder, const std::string& stem) {
   for (const std::string& name : names_in_folder(folder)) {
     if (!is_temporary(name, stem)) continue;
@@ -303,7 +303,7 @@ void AtomicFile::publish(bool undoable) {
                ::renameat2(AT_FDCWD, temporary_path_.c_str(), AT_FDCWD, target_path_.c_str(), RENAME_EXCHANGE) == 0;
   if (!exchanged_ && ::rename(temporary_path_.c_str(), target_path_.c_str()) != 0) throw_write_error(path_, errno);
   published_ = true;
-  // What has the temporary name now, if anything, is the user's old file.
+  // From here on, a file under the temporary name is the user's old one, so it must not be removed.
   cleanup_.reset();
 }
 
@@ -366,7 +366,7 @@ namespace internal {
 
 void unlink_temporary_files() noexcept {
   ending = true;
-  // What another thread is making is noted in a moment; after a fork there may be no such thread.
+  // Another thread that is making a file registers it in a moment; after a fork there may be no such thread.
   constexpr int kMostWaits = 1000;
   for (int waits = 0; making > 0 && waits < kMostWaits; ++waits) {
     const timespec moment = {0, 100'000};

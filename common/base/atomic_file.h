@@ -1,4 +1,4 @@
-// Files that appear whole or not at all, alone or together.
+// Writes files that appear whole or not at all, alone or together.
 #pragma once
 
 #include <csignal>
@@ -36,15 +36,15 @@ class RemoveOnSignal {
 
 // A file that appears complete or not at all: bytes go to a temporary file in the same folder, commit() syncs it and
 // renames it over the path, then syncs the folder. Without commit(), and when a signal ends the process, the temporary
-// file is removed and what was at the path stays as it was. A symbolic link is followed, also to what is not there yet;
-// the mode of a replaced file is kept. After a kill -9 the temporary file stays; the next AtomicFile for the same path
-// removes it, because nobody holds its lock.
+// file is removed and the file at the path stays as it was. A symbolic link is followed, also to a target that does not
+// exist yet; the mode of a replaced file is kept. After a kill -9 the temporary file stays; the next AtomicFile for the
+// same path removes it, because nobody holds its lock.
 //
 // Where renaming makes no sense ("-" = standard output, /dev/fd/N, pipes, devices) the bytes are kept in memory and
 // written at the end.
 //
-// Every failure throws Error(kIo) that names the path and the reason (no such folder, not writable, a directory,
-// disk full, a loop of links), but for Error(kUsage) when the path is a file that this program has read
+// Every failure throws Error(kIo) that names the path and the reason (no such folder, not writable, a directory, disk
+// full, a loop of links), except Error(kUsage) when the path is a file that this program has read
 // (common/base/inputs.h).
 class AtomicFile {
  public:
@@ -59,7 +59,7 @@ class AtomicFile {
   // Everything that can fail, so that a program can print its report before commit(): syncs the bytes; streams get them
   // here. Nothing can be written any more.
   void prepare();
-  // prepare(), then what was printed so far, then the renaming.
+  // Calls prepare(), flushes the text printed so far, then renames the file.
   void commit();
 
  private:
@@ -103,7 +103,7 @@ class OutputSet {
 void write_file_atomic(const std::string& path, std::string_view bytes);
 
 namespace internal {
-// For what ends the process only; async-signal-safe. Removes the files of every RemoveOnSignal; no other thread makes
+// For the end of the process only; async-signal-safe. Removes the files of every RemoveOnSignal; no other thread makes
 // one after it.
 void unlink_temporary_files() noexcept;
 // True while files are being renamed into their places: the signal is raised again when they are.

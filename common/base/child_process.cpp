@@ -39,14 +39,14 @@ constexpr bool kSanitized = true;  // sanitizers reserve terabytes of address sp
 constexpr bool kSanitized = false;
 #endif
 
-// What the child says: a header, then `bytes` of it.
+// The child's message: a header, then `bytes` of it.
 enum class Word : std::uint32_t { kAnswer, kError, kNoMemory, kFailed };
 struct Header {
   Word word;
   std::uint32_t kind;  // of an Error
   std::uint64_t bytes, hint_bytes;
 };
-// What the parent says.
+// The parent's message that there are no more.
 constexpr std::uint64_t kEnd = UINT64_MAX;
 
 bool put(int socket, const void* data, std::size_t size) {
@@ -103,8 +103,8 @@ std::uint64_t address_space() {
   return got <= 0 ? 0 : std::strtoull(text, nullptr, 10) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
-// This process's handlers remove its temporary files and must not run in the child. What a terminal sends to all
-// (Ctrl-C) is for the parent to answer; its end is the child's.
+// This process's handlers remove its temporary files and must not run in the child. The parent answers signals that a
+// terminal sends to all (Ctrl-C), and ends the child when it ends.
 void reset_signals() {
   for (int number = 1; number < NSIG; ++number) {
     struct sigaction action = {};
@@ -287,7 +287,7 @@ bool ChildProcess::send(std::string_view message) {
 }
 
 std::string ChildProcess::end() {
-  // What has crashed keeps its own signal.
+  // A child that has crashed keeps its own signal.
   ::kill(pid_, SIGKILL);
   int status = 0;
   pid_t ended = -1;

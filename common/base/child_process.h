@@ -1,7 +1,7 @@
-// Work that may crash, hang or take all memory, in a process of its own: a fork of this one, with limits.
+// Runs work that may crash, hang or take all memory in a process of its own: a fork of this one, with limits.
 //
-// For libraries that do not bear hostile input or a lack of memory. The child sees this process's memory as it was;
-// what it changes there is lost, what it has to say is one string, the answer (or memory mapped MAP_SHARED).
+// It is for libraries that do not withstand hostile input or a lack of memory. The child sees this process's memory as
+// it was; its changes there are lost, and all it returns is one string, the answer (or memory mapped MAP_SHARED).
 //
 //   ChildProcess child([&](ChildInput&) { return parse(bytes); }, limits);
 //   const ChildResult result = child.finish();
@@ -21,13 +21,12 @@
 namespace automap {
 
 struct ChildLimits {
-  // Of processor time. By the clock, while finish() waits for a sign of life, ten times as much and 20 s more.
-  // 0: no limit.
+  // Processor time. Wall time is limited, too, while finish() waits for a sign of life: ten times as much and 20 s
+  // more. 0: no limit.
   unsigned seconds = 0;
-  // Of address space, on top of what this process has. 0, or when built with a sanitizer: no limit.
+  // Address space, on top of this process's own. 0, or when built with a sanitizer: no limit.
   std::uint64_t memory_bytes = 0;
-  // May open and write files; else it has no descriptors and can open none
-  // (when built with a sanitizer: can).
+  // May open and write files; else it has no descriptors and can open none (when built with a sanitizer: can).
   bool files = false;
   // Goes on when the thread that started it ends. Else it is killed then, also when the whole process is.
   bool outlives_thread = false;
@@ -41,7 +40,7 @@ struct ChildResult {
   bool over_budget = false;    // out of memory because of memory_bytes, not of the machine or of ulimit
 };
 
-// What the parent sends.
+// The messages that the parent sends.
 class ChildInput {
  public:
   // The next message; nothing once the parent has called finish(). Ends the child when the parent is gone.

@@ -89,7 +89,7 @@ bool take(int pipe, std::string* to) {
   return true;
 }
 
-// How long nobody asks whether to give up.
+// The interval at which the caller is asked whether to give up.
 constexpr int kAskEveryMs = 100;
 
 // Until both of its outputs are closed, or the caller gives up.

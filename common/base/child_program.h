@@ -1,4 +1,4 @@
-// Another program, run to its end: bytes in, bytes out; or in the place of this one.
+// Runs another program to its end, with bytes as its input and output, or replaces this program by it.
 //
 //   const ProgramResult done = run_program({"python3", "script.py", "-"}, text);
 //   if (done.exit_code != 0) throw Error(ErrorKind::kData, done.err);
@@ -17,8 +17,8 @@ struct ProgramResult {
   bool given_up = false;  // it was killed, as the caller wanted
 };
 
-// Asked while a program runs, ten times a second and whenever it has written something, with what it has written so
-// far; true: it is killed.
+// Called while a program runs, ten times a second and whenever it has written something, with its output so far; if it
+// returns true, the program is killed.
 using GiveUp = std::function<bool(const ProgramResult&)>;
 
 // Runs command[0], found in PATH unless it has a slash, and waits for its end. It reads `input` as its standard input
@@ -27,8 +27,8 @@ using GiveUp = std::function<bool(const ProgramResult&)>;
 // run_program({"cat"}, "abc") gives {0, "abc", ""}.
 ProgramResult run_program(const std::vector<std::string>& command, std::string_view input, const GiveUp& give_up = {});
 
-// This process goes on as command[0], which stands beside this program's own file, else in PATH. Throws Error(kIo) when
-// there is no such program; `hint`: what to do then, empty: that it belongs beside this one.
+// Replaces this process by command[0], which stands beside this program's own file, else in PATH. Throws Error(kIo)
+// when there is no such program; `hint`: the way to get it; empty: the error says that it belongs beside this one.
 [[noreturn]] void become_program(const std::vector<std::string>& command, const std::string& hint = "");
 
 }  // namespace automap

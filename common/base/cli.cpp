@@ -125,7 +125,7 @@ void output_failed(int error) {
 // Part of a document on standard output is not followed by another.
 bool printed = false;
 
-// `output_works` is false when standard output is what failed.
+// `output_works`: false when standard output itself has failed.
 int report(const char* kind, int code, const std::string& message, const std::string& hint, bool output_works) {
   std::fputs((coloured("error:", Colour::kError, STDERR_FILENO) + " " + message + "\n" +
               (hint.empty() ? "" : "  hint: " + hint + "\n"))
@@ -201,7 +201,7 @@ int run_main(int argc, char** argv, const std::function<int(int, char**)>& body)
   internal::remember_inputs(true);
   json_errors = false;
   prepare_for_out_of_memory([] { return json_errors.load(); });
-  // Until the arguments are understood, whoever writes it anywhere wants what is wrong with them as JSON.
+  // Until the arguments are understood, --json anywhere among them asks for errors as JSON.
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--json") == 0) json_errors = true;
   }

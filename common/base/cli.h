@@ -1,4 +1,4 @@
-// What every program's main() is made of: one place that catches, signals, and a checked standard output.
+// The parts of every program's main(): the one place that catches errors, signals, and a checked standard output.
 //
 //   int main(int argc, char** argv) { return automap::run_main(argc, argv, tool_main); }
 #pragma once
@@ -19,8 +19,8 @@ constexpr int kExitInterrupted = 130;
 // Error(kIo), a reader that went away (EPIPE) ends the program quietly with its own code.
 int run_main(int argc, char** argv, const std::function<int(int, char**)>& body);
 
-// Results are written to standard output by these two only; both throw Error(kIo) when that fails. When the reader
-// went away, this and what follows is dropped: the files that the program writes do not depend on it.
+// Results are written to standard output by these two only; both throw Error(kIo) when that fails. When the reader went
+// away, this and all later output is dropped: the files that the program writes do not depend on it.
 //
 // Text for people: everything in it but line ends is made printable (common/base/printable.h).
 void print(std::string_view text);
@@ -30,17 +30,17 @@ void print_labelled(std::string_view text, std::size_t label_columns);
 void print_exact(std::string_view bytes);
 
 namespace internal {
-// What was printed is on its way; throws as print().
+// Flushes all that was printed; throws as print() does.
 void flush_standard_output();
 }  // namespace internal
 
-// Whether run_main prints errors as JSON too. True from the start when --json stands among the arguments.
+// Makes run_main print errors as JSON, too. On from the start when --json stands among the arguments.
 void set_json_errors(bool on);
 
 // SIGINT, SIGTERM and SIGHUP. By default the first one ends the process at once (exit 128 + signal number, temporary
 // files removed). While a StopToken is alive the first one only raises the flag and the next one ends the process.
-// SIGXCPU and SIGQUIT always end it, temporary files removed. What was ignored when the program started (nohup) stays
-// so.
+// SIGXCPU and SIGQUIT always end it, temporary files removed. Signals that were ignored when the program started
+// (nohup) stay ignored.
 class StopToken {
  public:
   StopToken();

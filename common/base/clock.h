@@ -1,4 +1,4 @@
-// Time that only goes forward, for limits and for what is reported.
+// Monotonic time, for limits and for reported durations.
 #pragma once
 
 #include <chrono>

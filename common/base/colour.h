@@ -1,5 +1,4 @@
-// Colours of what people read on a terminal: none where there is no terminal, nor where NO_COLOR is set (no-color.org)
-// or TERM is dumb.
+// Colours for terminals: none where there is no terminal, nor where NO_COLOR is set (no-color.org) or TERM is dumb.
 #pragma once
 
 #include <string>
@@ -8,7 +7,7 @@ namespace automap {
 
 enum class Colour { kHeading, kWarning, kError };
 
-// Whether what is written to this stream (STDOUT_FILENO, STDERR_FILENO) is coloured.
+// True if output to this stream (STDOUT_FILENO, STDERR_FILENO) is coloured.
 bool has_colours(int stream);
 
 // `text`, which is printable, in a colour where the stream has them, else as it is.

@@ -1,4 +1,5 @@
-// The order in which a depth-first search is done with vertices; its stack is a vector, so that depth costs no stack.
+// Computes the order in which a depth-first search finishes vertices; its stack is a vector, so that depth costs no
+// stack.
 #pragma once
 
 #include <cstddef>

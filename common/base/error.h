@@ -38,7 +38,7 @@ class Error : public std::runtime_error {
         const std::vector<std::string>& lines = {});
 
   ErrorKind kind() const { return kind_; }
-  // What the user can do; may be empty.
+  // The user's way to fix it; may be empty.
   const std::string& hint() const { return hint_; }
 
  private:

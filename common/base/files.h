@@ -1,4 +1,5 @@
-// Whole files in: bounded reading (plain or gzipped), hashes. Whole files out: common/base/atomic_file.h.
+// Reads whole files, bounded, plain or gzipped, and computes hashes. Whole files are written by
+// common/base/atomic_file.h.
 #pragma once
 
 #include <array>
@@ -23,7 +24,7 @@ std::string read_file(const std::string& path, std::uint64_t limit_bytes = kMaxI
 // Error(kData) when it is no regular file.
 std::string read_own_file(const std::string& path, std::uint64_t limit_bytes = kMaxInputBytes);
 
-// What people call the input in messages: `path`, or "<stdin>" for "-".
+// The name of the input in messages: `path`, or "<stdin>" for "-".
 std::string input_name(const std::string& path);
 
 // True when the bytes start like a gzip stream (1f 8b 08).

@@ -28,7 +28,7 @@ std::size_t hanging_indent(const std::string& line) {
   return value == std::string::npos || value > kLongestLabel ? 2 : value;
 }
 
-// Whether what stands behind the blank goes with the number in front of it: "12 345", "1.5 GiB", "3 %".
+// True if the text behind the blank belongs to the number in front of it: "12 345", "1.5 GiB", "3 %".
 bool belongs_to_number(const std::string& text, std::size_t at, std::size_t blank) {
   static const char* const kUnits[] = {"%", "ms", "s", "µs", "min", "B", "KiB", "MiB", "GiB", "TiB"};
   if (blank == at || text[blank - 1] < '0' || text[blank - 1] > '9') return false;

@@ -1,4 +1,4 @@
-// Sentences and tables of people's reports in as many columns as a terminal has.
+// Fits the sentences and tables of reports into the columns of a terminal.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 
 namespace automap {
 
-// `text` in lines of at most `room` columns, broken at blanks, and behind commas where that is not
-// enough; a word that is longer is shortened. At least one line.
+// `text` in lines of at most `room` columns, broken at blanks, and behind commas where that is not enough; a word that
+// is longer is shortened. At least one line.
 std::vector<std::string> wrap_words(const std::string& text, int room);
 
-// Every line of `text` that is longer than `width` is broken at blanks, what follows as far to the right as its value
-// ("Lower bound  9 ms" is a label of 13 columns, 16 at most) or its own indent. `width` 0: as it is.
+// Breaks every line of `text` that is longer than `width` at blanks. The rest is indented to the column of its value
+// ("Lower bound  9 ms" is a label of 13 columns, 16 at most) or to the line's own indent. `width` 0: as it is.
 std::string wrap_lines(const std::string& text, int width);
 
 // A table that fits. Texts are wrapped in their columns; where that does not do, columns are left out, the least

@@ -23,7 +23,7 @@
 namespace automap {
 namespace {
 
-// What AutoMap's own text begins with.
+// AutoMap's own lock files begin with this text.
 constexpr std::string_view kMark = "AutoMap: ";
 constexpr std::size_t kMostOwnerBytes = 4096, kMostCommandBytes = 300;
 constexpr auto kPatience = std::chrono::seconds(2);

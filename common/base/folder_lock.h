@@ -43,12 +43,13 @@ class LockFile {
   std::unique_ptr<RemoveOnSignal> remove_on_signal_;
 };
 
-// Whether some process holds the lock of this file. False when there is no such file.
+// True if some process holds the lock of this file; false when there is no such file.
 bool is_locked(const std::string& path);
-// Whether certainly nobody does: false also where the file system has no locks, or where the file cannot be opened.
+// True if certainly no process holds it; false also where the file system has no locks, or where the file cannot be
+// opened.
 bool is_unlocked(const std::string& path);
 
-// Who wrote that it holds the lock: "automap-train, process 4711 on node7, since 2026-11-22 05:47:17 UTC
+// The process that wrote that it holds the lock: "automap-train, process 4711 on node7, since 2026-11-22 05:47:17 UTC
 // (automap-train --out runs/first)", or "another process" when the file says nothing. Without control characters.
 std::string lock_owner(const std::string& path);
 

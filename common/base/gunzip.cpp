@@ -12,11 +12,12 @@
 namespace automap {
 namespace {
 
-// Input and output of one call of zlib: what is asked of it is checked this often.
+// Size of the input and output of one call of zlib: limits are checked this often.
 constexpr std::size_t kStepBytes = std::size_t{1} << 20;
 
-// The largest ratio of what people compress is 51 (HLO as JSON, indented by four, gzip -9); deflate ends at 1032. What
-// expands more than this many times may only come to so much in all, which a constant of zeros does not reach.
+// The largest ratio of data that people compress is 51 (HLO as JSON, indented by four, gzip -9); deflate ends at 1032.
+// Data that expands more than this many times may only come to so much in all, which a constant of zeros does not
+// reach.
 constexpr std::uint64_t kUsualRatio = 64;
 constexpr std::uint64_t kMostExcessBytes = std::uint64_t{64} << 20;
 
@@ -39,7 +40,7 @@ Error bomb(const std::string& source, const std::string& why) {
                "if it is what you meant, expand it yourself and give the result: gunzip FILE");
 }
 
-// Keeps books of what went in and came out.
+// Counts the bytes in and out, and checks their ratio.
 class Ratio {
  public:
   explicit Ratio(const std::string& source) : source_(source) {}
@@ -58,8 +59,8 @@ class Ratio {
   std::uint64_t excess_ = 0, wasted_ = 0;
 };
 
-// What the stream says it expands to: the size of the last member modulo 2^32. A good first guess for the memory to
-// reserve, but never trusted beyond the usual ratio.
+// The expanded size that the stream states: the size of the last member modulo 2^32. A good first guess for the memory
+// to reserve, but never trusted beyond the usual ratio.
 std::size_t reserved_bytes(std::string_view bytes, std::uint64_t limit_bytes) {
   if (bytes.size() < 18) return 0;
   std::uint64_t size = 0;
@@ -87,7 +88,7 @@ std::string gunzip(std::string_view bytes, const std::string& source, std::uint6
   std::size_t consumed = 0, filled = 0;
   for (;;) {
     if (filled == out.size()) {
-      // Only what is about to be filled is touched, whatever was reserved.
+      // Touch only the part that is about to be filled, whatever was reserved.
       if (filled == out.capacity()) out.reserve(filled + std::max(kStepBytes, filled / 2));
       out.resize(std::min(out.capacity(), filled + kStepBytes));
     }

@@ -71,7 +71,7 @@ class Loop {
     inside_a_turn = before;
   }
 
-  // What is called while the lock is held may throw: that ends the loop, too.
+  // Runs a callback while the lock is held. If it throws, the loop ends, too.
   template <typename Call>
   bool tried(const Call& call) {
     try {
@@ -119,7 +119,7 @@ class Loop {
     drop_what_is_not_wanted();
   }
 
-  // Of the turns that have begun and wait for one in front of them.
+  // Drops turns that have begun, wait for one in front of them and are no longer wanted.
   void drop_what_is_not_wanted() {
     if (!loop_.wanted) return;
     for (std::size_t turn = taken_; turn < std::min(begun_, end_.load()); ++turn) {

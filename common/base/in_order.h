@@ -1,4 +1,4 @@
-// Loops whose turns are computed on several threads and come, to the bit, to what one thread comes to.
+// Runs the turns of a loop on several threads with the same results, to the bit, as on one thread.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@ constexpr int kMostLoopThreads = 4096, kMostOwnThreads = 16;
 void set_loop_threads(int threads);
 int loop_threads();
 
-// Whether a turn has become one that nobody takes, so that it may end early, with any result.
+// True once nobody will take the turn's result, so that it may end early, with any result.
 class Dropped {
  public:
   Dropped(const std::atomic<std::size_t>& end, std::size_t turn) : end_(end), turn_(turn) {}
@@ -31,12 +31,12 @@ class Dropped {
 struct InOrder {
   // No more threads than these; 0: as many as loops may use.
   int most_threads = 0;
-  // Whether turn i is still wanted after the turns taken so far; once it is not, it stays so, and neither is any turn
-  // behind it. What a clock says belongs into `over`. Empty: every turn is.
+  // True if turn i is still wanted after the turns taken so far; once it is not, it stays so, and neither is any turn
+  // behind it. Conditions on a clock belong in `over`. Empty: every turn is wanted.
   std::function<bool(std::size_t)> wanted;
-  // Whether no turn may begin any more, the time being over. Those that have begun are taken. Empty: never.
+  // True if no turn may begin any more because the time is over. Turns that have begun are still taken. Empty: never.
   std::function<bool()> over;
-  // Notes what is known when turn i begins; never beside those named here but `work`. Empty: nothing.
+  // Records the known state when turn i begins; runs beside none of these functions but `work`. Empty: nothing.
   std::function<void(std::size_t)> begin;
   // The turn itself: runs beside others, and leaves its result where `take` finds it by i.
   std::function<void(std::size_t, const Dropped&)> work;

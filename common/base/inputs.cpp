@@ -59,7 +59,7 @@ bool same_place(const Place& a, const Place& b) {
   return a.folder && b.folder && a.folder == b.folder && a.name == b.name;
 }
 
-// Whether a folder is `path`'s, or one above.
+// True if a folder is the one that holds `path`, or one above it.
 bool is_inside(const std::string& path, const FileId& folder) {
   char resolved[PATH_MAX];
   if (descriptor_of_output(path) >= 0 || !::realpath(folder_of(resolve_output(path)).c_str(), resolved)) return false;

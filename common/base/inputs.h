@@ -1,10 +1,10 @@
-// No output replaces an input, by whatever name. Two guards, both for every program:
+// Guards inputs against being replaced by outputs, by whatever name. There are two guards, both for every program:
 //
 // - check_files: before any work, from the table of options, in which every option says whether it names a file that is
 //   read or one that is written (common/base/options.h).
-// - the memory of what was read: read_file notes each file on the user's behalf, and AtomicFile refuses to replace a
+// - the memory of all files read: read_file notes each file on the user's behalf, and AtomicFile refuses to replace a
 //   noted one. It sees files that no option names: those that a configuration lists, the shards of a dataset. Only
-//   programs remember (run_main); code that uses the library may rewrite what it has read.
+//   programs remember (run_main); code that uses the library may rewrite a file that it has read.
 #pragma once
 
 #include <string>

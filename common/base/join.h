@@ -1,4 +1,4 @@
-// Lists of names as one text.
+// Joins lists of names into one text and splits it again.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ inline std::string join(const std::vector<std::string>& parts, std::string_view 
   return out;
 }
 
-// What stands between the commas, empty parts included; of an empty text one.
+// The parts between the commas, empty ones included; an empty text has one.
 inline std::vector<std::string> split_at_commas(std::string_view text) {
   std::vector<std::string> parts;
   for (std::size_t begin = 0; begin <= text.size();) {

@@ -15,7 +15,7 @@ void JsonWatcher::end(int, bool) {}
 void JsonWatcher::key(int, const std::string&) {}
 void JsonWatcher::value(int) {}
 
-// Of an array or an object: keys, one per value, are an object's only.
+// An array or an object. Only an object has keys, one per value.
 struct Json::Node {
   std::vector<Json> values;
   std::vector<std::string> keys;
@@ -425,7 +425,7 @@ namespace {
 
 using Library = nlohmann::ordered_json;
 
-// Makes the value of what the library reads.
+// Builds the value while the library reads.
 class Builder {
  public:
   Builder(Json& root, JsonWatcher* watcher) : root_(root), watcher_(watcher) {}
@@ -484,7 +484,7 @@ class Builder {
   Json* member_ = nullptr;
 };
 
-// Writes numbers and strings as the library does, and what is around them in its layout.
+// Writes numbers and strings as the library does, and everything around them in its layout.
 class Writer {
  public:
   Writer(std::string& out, int indent, Json::BadUtf8 bad)

@@ -1,6 +1,6 @@
-// A JSON value: what is read from and written to documents. The calls are spelled as nlohmann::ordered_json's, which
-// parses and writes behind it (json.cpp); this header costs little where it is included. Documents as text for users:
-// json_text.h; read strictly: json_reader.h, json_object.h.
+// A JSON value, as documents are read into it and written from it. The calls are spelled as nlohmann::ordered_json's,
+// which parses and writes behind it (json.cpp); this header costs little where it is included. Documents as text for
+// users: json_text.h; read strictly: json_reader.h, json_object.h.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@
 
 namespace automap {
 
-// A text that is no JSON, or a value that is not what it was taken for. Where the fact can come from a file it is
-// caught and said by an Error; else it is a bug.
+// A text that is not JSON, or a value of another type than it was used as. Where a file may be the cause it is caught
+// and reported as an Error; else it is a bug.
 class JsonError : public std::runtime_error {
  public:
   enum class Kind {
@@ -49,8 +49,8 @@ class JsonItems;
 class ConstJsonItems;
 
 // Null, a boolean, a number (signed, unsigned as parsed numbers from 0 are, or floating), a string, an array, or an
-// object, whose members keep the order in which they came and are compared in that order. Numbers of all kinds are
-// compared by value: 1 == 1.0. Members are found one by one: objects are small. What throws JsonError(kUse) says so.
+// object, whose members keep their order and are compared in that order. Numbers of all kinds are compared by value: 1
+// == 1.0. Members are found one by one: objects are small. Members that throw JsonError(kUse) say so.
 class Json {
  public:
   enum class BadUtf8 { kThrow, kReplace };
@@ -71,7 +71,8 @@ class Json {
   Json(std::string_view value);
   Json(const void*) = delete;  // no pointer is a boolean
   // {{"a", 1}, {"b", 2}}: an object, where every element is an array of two that begins with a string; else an array.
-  // What such a list holds is moved from it. A list of one Json alone, {value}, is that value: array({value}) is meant.
+  // The elements are moved from the list. A list of one Json alone, {value}, is that value: write array({value}) for an
+  // array.
   Json(std::initializer_list<Json> elements);
   Json(const std::vector<Json>& values);
   Json(std::vector<Json>&& values);
@@ -94,11 +95,11 @@ class Json {
   static Json array(std::initializer_list<Json> elements = {});
   static Json object();
 
-  // Throws JsonError(kSyntax, kRange), and what `watcher` throws. Of a key that comes twice the last value counts.
+  // Throws JsonError(kSyntax, kRange), and exceptions of `watcher`. If a key comes twice the last value counts.
   static Json parse(std::string_view text, JsonWatcher* watcher = nullptr);
   static Json parse_or_null(std::string_view text);  // null for what is no JSON
-  // As text; `indent` below 0: on one line. What is not finite is null. Throws JsonError(kUse) for a string that is no
-  // UTF-8, or writes U+FFFD.
+  // As text; `indent` below 0: on one line. Numbers that are not finite become null. Throws JsonError(kUse) for a
+  // string that is not UTF-8, or writes U+FFFD.
   std::string dump(int indent = -1, BadUtf8 bad = BadUtf8::kThrow) const;
 
   bool is_null() const noexcept { return type_ == Type::kNull; }
@@ -122,7 +123,7 @@ class Json {
   }
   const std::string& string() const;  // throws for another type
 
-  // 0 of null, 1 of what is no array and no object.
+  // 0 for null, 1 for a value that is neither an array nor an object.
   std::size_t size() const noexcept;
   bool empty() const noexcept { return size() == 0; }
 
@@ -135,7 +136,7 @@ class Json {
   ConstJsonItems items() const noexcept;
   JsonItems items() noexcept;
 
-  // Of an object; end() and false of anything else.
+  // The value of a key of an object; anything else gives end() and false.
   const Json* find(std::string_view key) const noexcept;
   Json* find(std::string_view key) noexcept;
   bool contains(std::string_view key) const noexcept { return find(key) != end(); }
@@ -155,20 +156,20 @@ class Json {
   const Json& operator[](int index) const { return at(static_cast<std::size_t>(index)); }
   Json& operator[](std::size_t index) { return at(index); }
   Json& operator[](int index) { return at(static_cast<std::size_t>(index)); }
-  // A key that is missing is added with null; null becomes an object. Throws for what is neither.
+  // Adds a missing key with null; null becomes an object. Throws for any other value that is not an object.
   Json& operator[](std::string_view key);
   Json& operator[](const char* key) { return (*this)[std::string_view(key)]; }
 
   const Json& back() const;
   Json& back();
-  // The value of `key`, or `fallback` where there is none. Throws for what is no object.
+  // The value of `key`, or `fallback` where there is none. Throws for a value that is not an object.
   Json value(std::string_view key, Json fallback) const;
 
-  // Null becomes an array. Throws for what is neither.
+  // Null becomes an array. Throws for any other value that is not an array.
   void push_back(Json value);
-  // Takes every member of an object. Null becomes an object. Throws for what is none.
+  // Takes every member of an object. Null becomes an object. Throws for a value that is not an object.
   void update(const Json& members);
-  // Whether there was one.
+  // Returns true if the key existed.
   bool erase(std::string_view key) noexcept;
   // The same with the members of all objects in the order of their keys.
   Json sorted() const;
@@ -274,8 +275,8 @@ class JsonItems : public JsonItemsBase {
   Iterator<Json> end() const { return {const_cast<Json*>(json_), json_->size()}; }
 };
 
-// Where two documents differ, by path ("/rows/0/points", as JSON pointers are), in the order in which one is made the
-// other: what is removed or changed first, what is new last. `have` and `want` as JSON, or "nothing".
+// The differences of two documents, by path ("/rows/0/points", as JSON pointers are), in the order of the changes that
+// turn one into the other: removals and changes first, additions last. `have` and `want` as JSON, or "nothing".
 struct JsonDifference {
   std::string path, have, want;
 };

@@ -15,7 +15,7 @@ namespace automap {
 // The values of one JSON object.
 class JsonObject {
  public:
-  // `object` must stay alive; `where` is what complaints start with. Throws when it is no object.
+  // `object` must stay alive; errors begin with `where`. Throws when `object` is no object.
   JsonObject(const Json& object, std::string where);
 
   // Present and not null.
@@ -50,7 +50,7 @@ class JsonObject {
   std::string where_;
 };
 
-// How optional texts and byte counts are written: null for none; whole, rounded up so that a file never promises too
+// The form of optional texts and byte counts: null for none; whole bytes, rounded up so that a file never promises too
 // much room.
 Json or_null(const std::string& text);
 Json or_null(const std::optional<double>& number);

@@ -1,4 +1,4 @@
-// Reading JSON documents strictly: what is wrong is said by source, path, what was found and what was expected.
+// Reads JSON documents strictly: an error names the source, the path, the value found and the value expected.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace automap {
 
-// What a document is called in errors, of what kind they are, and what helps when it is no JSON at all.
+// The name of a document in errors, the kind of those errors, and the hint when it is no JSON at all.
 struct JsonSource {
   std::string name;  // "cluster.json"
   ErrorKind kind = ErrorKind::kData;
@@ -33,19 +33,19 @@ class JsonValue {
 
   const Json& json() const { return *value_; }
 
-  // Of an object. Throws when this is none; at(): when the key is missing.
+  // Keys of an object. Throw when this is none; at() also when the key is missing.
   bool has(const char* key) const;  // present and not null
   JsonValue at(const char* key) const;
   std::vector<std::pair<std::string, JsonValue>> members() const;
   // Every key is one of these; else the error names the nearest and all of them.
   void only_keys(const std::vector<std::string>& known) const;
-  // The object's "schema" is `prefix` and a whole number up to `newest`; `what` it is then: "a cluster file". Returns
-  // the number. Without the key: `absent`, or an error when that is 0.
+  // The object's "schema" must be `prefix` and a whole number up to `newest`, which is returned; `what` names such a
+  // document: "a cluster file". Without the key: `absent`, or an error when that is 0.
   int schema(const std::string& prefix, int newest, const std::string& what, int absent = 0) const;
 
   std::vector<JsonValue> items() const;  // of an array
 
-  // Numbers in [smallest, largest] of a size that in_file_range() allows; `what` they are, for the error: "a number of
+  // Numbers in [smallest, largest] of a size that in_file_range() allows; `what` describes them in errors: "a number of
   // GB/s above 0".
   double number(double smallest, double largest, const std::string& what) const;
   double positive(const std::string& unit) const;      // above 0

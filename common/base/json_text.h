@@ -1,4 +1,4 @@
-// JSON documents as text.
+// Writes JSON documents as text.
 #pragma once
 
 #include <string>

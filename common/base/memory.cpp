@@ -103,7 +103,7 @@ void end_out_of_memory(bool json) noexcept {
 
 namespace {
 
-// Whether the stack may grow by that much: neither its own limit nor that of the address space forbids it.
+// True if the stack may grow by so much: neither its own limit nor that of the address space forbids it.
 bool stack_may_grow() {
   struct rlimit limit = {};
   if (::getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < 4 * kStackBytes) {

@@ -1,13 +1,13 @@
-// What happens when memory runs out, wherever that is noticed: in a destructor, in a thread, before main or while an
-// error is being reported. One clear message on standard error, the document of --json, temporary files removed,
-// exit 3.
+// Ends the program cleanly when memory runs out, wherever that is noticed: in a destructor, in a thread, before main or
+// while an error is being reported. It prints one clear message on standard error and the document of --json, removes
+// temporary files, and exits with 3.
 #pragma once
 
 #include <exception>
 
 namespace automap {
 
-// What run_main says of std::bad_alloc.
+// run_main's message for std::bad_alloc.
 extern const char kOutOfMemoryMessage[];  // "out of memory"
 extern const char kOutOfMemoryHint[];
 

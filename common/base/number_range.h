@@ -1,5 +1,5 @@
-// What a number of a file may be. Sums, products and quotients of such numbers stay numbers: nothing behind the readers
-// has to ask whether a time is infinite or a bandwidth denormal.
+// The range of numbers in files. Sums, products and quotients of numbers within it stay numbers, so that code behind
+// the readers need not check whether a time is infinite or a bandwidth denormal.
 #pragma once
 
 #include <cmath>
@@ -14,14 +14,14 @@ inline bool in_file_range(double value) {
 }
 constexpr const char* kFileRange = "0 or from 1e-30 to 1e30";
 
-// Of a machine in its usual unit (GB/s, GiB, TFLOP/s): a typing error is not planned with.
+// The range of a machine's figures in their usual units (GB/s, GiB, TFLOP/s), which catches typing errors.
 constexpr double kSmallestFigure = 1e-9, kLargestFigure = 1e12;
 inline bool in_figure_range(double value) {
   return value >= kSmallestFigure && value <= kLargestFigure;  // no NaN
 }
 constexpr const char* kFigureRange = "from 1e-9 to 1e12";
 
-// How many times faster or larger one thing may be than another of its kind in one file.
+// The largest ratio between the speeds or sizes of two things of one kind in one file.
 constexpr double kMostRatio = 1e6;
 
 }  // namespace automap

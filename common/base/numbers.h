@@ -1,4 +1,4 @@
-// Numbers that every room writes.
+// Constants and conversions of numbers that every room uses.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace automap {
 
-// Above every time, memory and bound: of what is impossible, or not known yet.
+// Larger than every time, memory and bound: for impossible values, or values not known yet.
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 constexpr double kBytesPerGiB = 1024.0 * 1024.0 * 1024.0;

@@ -127,7 +127,7 @@ bool parse_duration(const std::string& text, double* seconds) {
 
 namespace {
 
-// As people say it: "12ms", "1.5s". What is read of it is the same number.
+// As people write it: "12ms", "1.5s". Reading it gives the same number.
 std::string duration_text(double seconds) {
   const std::string ms = number_text(seconds * 1e3) + "ms";
   double again = 0;

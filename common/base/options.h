@@ -41,8 +41,8 @@ class Option {
   Option& required();                                 // must be given, by whatever source
   Option& shown_default(std::string text);            // when the default is better said in words
 
-  // What the value names. Every option with a text of any form must say one of these: parse() refuses outputs that
-  // would replace inputs (common/base/inputs.h), and an input that it does not know of would be lost.
+  // The file that the value names. Every option with a text of any form must call one of these: parse() refuses outputs
+  // that would replace inputs (common/base/inputs.h), and it can protect only the inputs that it knows of.
   Option& reads_file() {
     return role(FileRole::kReadsFile);
   }  // when there is one of that name; presets and "-" need no other word
@@ -118,17 +118,17 @@ class OptionTable {
   // Returns false when the answer (help, version, resolved configuration) has been printed and the tool is done.
   bool parse(int argc, const char* const* argv);
 
-  // After parse(): what another input of the tool says of an option that nothing else has set; `source` names it in
-  // complaints, which are of kConfig.
+  // After parse(): sets the value that another input of the tool gives an option, if nothing else has set it; `source`
+  // names that input in errors, which are of kConfig.
   void set_unless_given(const std::string& name, const std::string& value, const std::string& source) {
     assign_from_config(name, {value}, source);
   }
 
-  // Where the value of an option came from: "default", "flag", "AUTOMAP_INFER_GRID", "run.ini:3".
+  // The source of an option's value: "default", "flag", "AUTOMAP_INFER_GRID", "run.ini:3".
   const std::string& source_of(const std::string& name) const;
   // The value in force, as text that --config would accept.
   std::string value_of(const std::string& name) const;
-  // What a file that the program writes says of how it came about: "version", "git", and "option_NAME" of these.
+  // The provenance that the program writes into a file: "version", "git", and "option_NAME" of these options.
   std::map<std::string, std::string> provenance(const std::vector<std::string>& names) const;
 
   // `width`: the columns there are; 0: as many as are easy to read.

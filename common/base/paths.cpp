@@ -22,7 +22,7 @@ FileId id_of(const struct stat& info) {
   return {static_cast<std::uint64_t>(info.st_dev), static_cast<std::uint64_t>(info.st_ino)};
 }
 
-// What the link says, as a path from here; nothing when `path` is no link.
+// The target of a link, as a path from here; nullopt when `path` is no link.
 std::optional<std::string> read_link(const std::string& path) {
   char target[PATH_MAX];
   const ssize_t size = ::readlink(path.c_str(), target, sizeof target);

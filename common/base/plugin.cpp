@@ -21,7 +21,7 @@ namespace automap {
 
 namespace {
 
-// Of addresses, what opening LibTorch and its least use take. OpenBLAS, which it computes with, asks for its buffers
+// Address space that opening LibTorch and its least use take. OpenBLAS, which it computes with, asks for its buffers
 // without end where it gets none, from when it is opened on: nothing that a program can catch ends that.
 constexpr std::size_t kRoom = std::size_t{960} << 20;
 

@@ -1,5 +1,5 @@
-// Parts of the programs that are opened when they are asked for: what needs LibTorch (0.4 s and 160 MB to start) is one
-// library of its own, libautomap_learned.so (plan/plugin), beside the programs or where it is installed.
+// Opens parts of the programs on demand: the code that needs LibTorch (0.4 s and 160 MB to start) is a library of its
+// own, libautomap_learned.so (plan/plugin), beside the programs or where it is installed.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace automap {
 
 constexpr char kLearnedLibrary[] = "libautomap_learned.so";
 
-// Where the library may be, in this order: beside the program (build folder), and where it is installed.
+// Folders where the library is looked for, in this order: beside the program (build folder), and where it is installed.
 std::vector<std::string> plugin_folders();
 // Its path; empty when it is in none of the folders. Costs a look at the file system.
 std::string find_plugin(const std::vector<std::string>& folders);

@@ -1,4 +1,4 @@
-// Text from outside (names in models, clusters, plans, files, arguments) made safe to show to people.
+// Makes text from outside (names in models, clusters, plans, files, arguments) safe to show to people.
 //
 // A terminal takes some bytes for commands, and some characters change or hide what stands beside them. They are
 // written as escapes that can be seen, as C and Python write them: "\n", "\x1b", "\u202e", "\U000e0041". These are the
@@ -27,7 +27,7 @@ std::string printable_lines(std::string_view text);
 // neither characters nor escapes: excerpt("ab\ncd", 4) = "ab…".
 std::string excerpt(std::string_view text, int width);
 
-// Appends what the character at `at` looks like (a byte, when it begins no character; the whole of an escape that
+// Appends the printable form of the character at `at` (a byte, when it begins no character; the whole of an escape that
 // stands in the text) and returns where the next one begins.
 std::size_t append_printable(std::string_view text, std::size_t at, std::string* out);
 

@@ -1,4 +1,4 @@
-// What a library's exception says, for our messages.
+// The reason in a library's exception, for our messages.
 #pragma once
 
 #include <exception>

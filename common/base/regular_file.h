@@ -1,5 +1,5 @@
-// Files that must be files: opened without waiting for anybody at the other end of a FIFO, and refused when they are
-// something else than a regular file.
+// Opens regular files only: without waiting for anybody at the other end of a FIFO, and with an error for anything that
+// is no regular file.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct RegularFile {
 };
 RegularFile open_regular_file(const std::string& path, const std::string& missing_hint = "");
 
-// Only throws as that does: for what is read as a whole afterwards.
+// Only throws as open_regular_file does: for files that are read as a whole afterwards.
 void require_regular_file(const std::string& path, const std::string& missing_hint = "");
 
 }  // namespace automap

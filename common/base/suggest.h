@@ -1,4 +1,4 @@
-// "did you mean ...?"
+// Finds the nearest known name for "did you mean ...?".
 #pragma once
 
 #include <string>

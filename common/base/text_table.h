@@ -18,7 +18,7 @@ std::string format_change(double ratio);
 std::string format_number(double value, int digits = 3);
 // An integer with thin groups: "12 345".
 std::string format_count(long long value);
-// Of samples and other numbers that mostly are whole: "12 345", "0.5".
+// A number of samples, or another number that is mostly whole: "12 345", "0.5".
 std::string format_amount(double value);
 // "1 stage", "2 stages", "3 matches".
 std::string plural(long long count, const std::string& noun);

@@ -74,7 +74,8 @@ Work::Work(Work& whole, std::int64_t units) : whole_(&whole) {
 
 bool Work::over() {
   if (over_) return true;
-  // What is spent is over whatever the clock says: stopped() is true only where a clock or a signal made a difference.
+  // Units that are spent end the work whatever the clock says: stopped() is true only where a clock or a signal made a
+  // difference.
   if (spent_ >= limits_.units) return over_ = true;
   if (whole_ != nullptr) {
     over_ = whole_->over();

@@ -1,6 +1,6 @@
-// How much a search may do: work is counted in units and never timed, so that a search ends at the same place on every
-// machine and under any load. A clock or a signal may stop it as well; then what it came to depends on when they did,
-// and stopped() says so.
+// Limits of a search. Work is counted in units and never timed, so that a search ends at the same place on every
+// machine and under any load. A clock or a signal may stop it as well; its result then depends on the moment, and
+// stopped() says so.
 //
 // A unit is about a nanosecond of one core of the machine that the searchers' prices were measured on (docs/planner.md,
 // "Effort"). What matters is that a search pays the same for the same steps.
@@ -16,7 +16,7 @@
 
 namespace automap {
 
-// How hard a program tries, for people; each says what it means in units.
+// The effort of a program, for people; each program says how many units it means.
 enum class Effort { kQuick, kNormal, kThorough };
 const char* to_string(Effort effort);                       // "quick", "normal", "thorough"
 std::optional<Effort> parse_effort(std::string_view name);  // the inverse; nullopt for any other text
@@ -37,13 +37,13 @@ struct WorkLimits {
   static WorkLimits until(std::function<bool()> cancelled);
 };
 
-// What is left of it. Searchers spend() in their inner loops and look at over() there; both are cheap. How far spending
+// The rest of a limit. Searchers spend() in their inner loops and ask over() there; both are cheap. How far spending
 // goes beyond the limit before the next look is up to the searcher, and the same on every run.
 class Work {
  public:
   Work() = default;  // without end
   explicit Work(WorkLimits limits);
-  // A part of `whole`: at most `units` of it. What is spent here is spent there, and what ends the whole ends the part.
+  // A part of `whole`: at most `units` of it. Units spent here are spent there, and the end of the whole ends the part.
   // `whole` must outlive the part.
   Work(Work& whole, std::int64_t units);
   Work(const Work&) = delete;
@@ -55,7 +55,7 @@ class Work {
   }
   // True once the units are spent, the time has passed or somebody cancelled, and from then on.
   bool over();
-  // A clock or `cancelled` ended it, or what it is a part of: another run may come further.
+  // True if a clock or `cancelled` ended it, or the work that it is a part of: another run may come further.
   bool stopped() const { return stopped_; }
   std::int64_t spent() const { return spent_; }
   // Units until over(), at least 0; kNoEnd without a limit.
@@ -74,7 +74,7 @@ class Deadline {
  public:
   explicit Deadline(WorkLimits limits);
   bool passed() const;
-  // Of a work that may take so many units of what is left of it.
+  // Limits of a work that may take so many units of the remaining time.
   WorkLimits limits(std::int64_t units) const;
 
  private:

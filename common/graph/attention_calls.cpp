@@ -43,7 +43,7 @@ class Configuration {
     while (at < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at])) != 0 || text_[at] == '_')) ++at;
     return text_.substr(begin, at - begin);
   }
-  // Only what follows `key`.
+  // Only the part behind `key`.
   Configuration from(std::string_view key) const {
     const std::size_t at = behind(key);
     return Configuration(at == std::string_view::npos ? std::string_view() : text_.substr(at));

@@ -1,6 +1,6 @@
-// Attention that a framework hands to a library as one custom call: Transformer Engine's te_fused_attn_forward_ffi and
-// te_fused_attn_backward_ffi, cuDNN's __cudnn$fmha... (jax.nn.dot_product_attention), so that its work is known though
-// nothing of it is HLO.
+// Recognizes attention that a framework hands to a library as one custom call, whose work is known though it is no HLO:
+// Transformer Engine's te_fused_attn_forward_ffi and te_fused_attn_backward_ffi, cuDNN's __cudnn$fmha...
+// (jax.nn.dot_product_attention).
 #pragma once
 
 #include <optional>
@@ -24,9 +24,9 @@ struct AttentionCall {
   }
 };
 
-// Of a custom call; nothing for other targets, and where the shapes are none of those above.
-// Sizes are those of its first operands, in the order batch, sequence, heads, features, as far as its configuration
-// says no other; the batch is always that of the shapes (resized_graph.h).
+// Reads a custom call. nullopt for other targets, and where the shapes are none of those above. Sizes are those of its
+// first operands, in the order batch, sequence, heads, features, unless its configuration says otherwise; the batch is
+// always that of the shapes (resized_graph.h).
 std::optional<AttentionCall> attention_call(const Graph& graph, InstructionId id);
 
 }  // namespace automap::graph

@@ -119,7 +119,7 @@ class FlowBuilder {
     }
   }
 
-  // How many nodes a computation becomes when everything in it is expanded (saturating).
+  // Counts the nodes that each computation becomes when everything in it is expanded (saturating).
   void count_sizes() {
     const std::int32_t n = graph_.num_computations();
     sizes_.assign(static_cast<std::size_t>(n), -1);
@@ -194,7 +194,7 @@ class FlowBuilder {
     }
   }
 
-  // Budget is taken where the entry calls; what is called from there is part of it.
+  // The budget is charged where the entry calls; nested calls are part of it.
   bool may_expand(InstructionId id) {
     if (!is_expandable(id)) return false;
     if (frames_.size() > 1) return true;
@@ -470,8 +470,8 @@ class FlowBuilder {
     const std::int64_t first = begin_value();
     for (std::size_t i = 0; i < count; ++i) leaves_.push_back(leaf(result, static_cast<std::int32_t>(i)));
     const Value state = end_value(first);
-    // One leaf that is found unchanged can make others so: (x, x) -> (second, second). Chains of that are rare; what
-    // is left over after some rounds is only seen as changing.
+    // A leaf that is found unchanged can make others unchanged: (x, x) -> (second, second). Chains of that are rare;
+    // those left over after some rounds count as changing.
     constexpr int kRounds = 4;
     for (int round = 0; round < kRounds; ++round) {
       bool more = false;

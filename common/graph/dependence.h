@@ -1,9 +1,9 @@
-// The data flow of a module's entry computation, with everything that only hands values on taken away.
+// The data flow of a module's entry computation, without the instructions that only hand values on.
 //
 // Calls, conditionals and async pairs are expanded in place; tuple, get-tuple-element, domain and loop-invariant
-// elements of a `while` disappear (their users read the producer). What is left are nodes in topological order. A node
+// elements of a `while` disappear (their users read the producer). The remaining nodes are in topological order. A node
 // has one value, or it is a unit with several results (while, fusion, custom-call, sort, ...), each of which is a
-// projection node of its own (opcode get-tuple-element, `leaf` = which one) right behind it.
+// projection node of its own (opcode get-tuple-element, `leaf` = its number) right behind it.
 //
 // `while` and `fusion` stay units unless FlowOptions says otherwise.
 #pragma once
@@ -19,16 +19,16 @@ namespace automap::graph {
 
 using NodeId = std::int32_t;
 
-// What FlowGraph::build expands at most. A call that would go beyond stays a unit.
+// The most nodes that FlowGraph::build makes by expanding. A call that would go beyond stays a unit.
 constexpr std::int64_t kMaxFlowNodes = 4'000'000;
 
 struct FlowOptions {
   // These are expanded as if they ran their body once on the initial state (a loop over micro-batches is a training
   // step of its own).
   std::vector<InstructionId> expanded_whiles;
-  // Every other `while` is expanded once, as one turn of many: its body reads loop parameters (FlowLoop), and what
-  // reads its result reads what the body hands on. The condition is left out: no value of the flow reads it, and what
-  // it compares are counters. A `while` stays a unit when the module's expansion would go beyond kMaxFlowNodes.
+  // Every other `while` is expanded once, as one turn of many: its body reads loop parameters (FlowLoop), and readers
+  // of its result read the values that the body hands on. The condition is left out: no value of the flow reads it, and
+  // it compares only counters. A `while` stays a unit when the module's expansion would go beyond kMaxFlowNodes.
   bool loops = false;
   // Fusions of all kinds are expanded like calls.
   bool fusions = false;
@@ -87,7 +87,7 @@ class FlowGraph {
     return Span<const NodeId>(users_.data() + first_user_[i],
                               static_cast<std::size_t>(first_user_[i + 1] - first_user_[i]));
   }
-  // Of the entry; loop parameters are none.
+  // Inputs of the entry; parameters of loops are not among them.
   const std::vector<FlowInput>& inputs() const { return inputs_; }
   // The leaves of the entry's result, in order.
   const std::vector<NodeId>& results() const { return results_; }
@@ -114,8 +114,8 @@ class FlowGraph {
   std::vector<FlowLoop> loops_;
 };
 
-// Targets of the marks around what a user divided by hand (jax.shard_map): the whole goes in and a device's part comes
-// out, and the other way round.
+// Targets of the marks around a part that a user partitioned by hand (jax.shard_map): the whole goes in and a device's
+// part comes out, and the other way round.
 bool enters_shards(std::string_view target);
 bool leaves_shards(std::string_view target);
 // Targets of custom-calls that say how values lie on devices, and do nothing to them.

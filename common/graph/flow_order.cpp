@@ -25,7 +25,7 @@ class Orderer {
     find_origins();
     find_depths();
     depth_first();
-    // Each way of moving is a rule of thumb; what is kept is what keeps fewer bytes alive.
+    // Each way of moving is a rule of thumb; the result that keeps fewer bytes alive is taken.
     for (const bool up : {true, false}) {
       const std::vector<NodeId> before = main_;
       std::vector<NodeId> best = main_;
@@ -55,7 +55,7 @@ class Orderer {
   bool is_main(NodeId id) const {
     return is_forward(id) && out_.origin[static_cast<std::size_t>(id)] == Origin::kFlow && !is_projection(id);
   }
-  // Of tuple-shaped units: what is read of them.
+  // Bytes of a node's value; for tuple-shaped units, of the results that are read.
   double bytes(NodeId id) const {
     const Shape& shape = flow_.shape(id);
     if (shape.is_array()) {
@@ -207,9 +207,9 @@ class Orderer {
     return out;
   }
 
-  // Side branches move up behind what they read when fewer bytes are alive then. A branch is a chain of nodes each read
-  // by the next one only; it is judged by its slimmest point.
-  // `crowding`: how much it counts that others are alive where a node moves to.
+  // Side branches move up behind their operands when fewer bytes are alive then. A branch is a chain of nodes each read
+  // by the next one only; it is judged by its slimmest point. `crowding`: the weight of other values that are alive at
+  // the node's new place.
   void move_up(double crowding) {
     const std::size_t m = main_.size();
     std::vector<std::int32_t> place(n_, kNone);  // original
@@ -239,12 +239,12 @@ class Orderer {
       if (operands.empty()) continue;
       std::int32_t ready = -1;
       for (const NodeId operand : operands) ready = std::max(ready, anchor[static_cast<std::size_t>(operand)]);
-      // Directly behind what it reads already?
+      // Already directly behind its operands?
       if (ready + 1 >= static_cast<std::int32_t>(p) || ready < 0) continue;
-      // How long the chain can be: every further node reads only the chain and what is ready.
+      // Extends the chain as far as it goes: every further node reads only the chain and nodes that are ready.
       chain.assign(1, id);
       double freed = freed_by(operands, static_cast<std::int32_t>(p), ready, last, before_last);
-      // What else is alive where a node moves to, instead of where it was.
+      // The memory that is alive at the node's new place, beyond that at its old place.
       const double denser = crowding * (live[static_cast<std::size_t>(ready)] - live[p > 0 ? p - 1 : 0]);
       double best_gain = gain(id, p, ready, freed) - denser;
       std::size_t best_length = 1;
@@ -283,8 +283,9 @@ class Orderer {
     });
   }
 
-  // The mirror image: what is made early and read late (a projection of the encoder's output for the decoder) moves
-  // down before its first reader when fewer bytes are alive then, with the nodes before it that only it reads.
+  // The mirror image: values that are made early and read late (a projection of the encoder's output for the decoder)
+  // move down before their first reader when fewer bytes are alive then, with the nodes before them that only they
+  // read.
   void move_down(double crowding) {
     const std::size_t m = main_.size();
     std::vector<std::int32_t> place(n_, kNone), first(n_, kNone), last(n_, kNone), users(n_, 0);
@@ -327,7 +328,7 @@ class Orderer {
       double best = 0;
       std::size_t best_length = 0;
       while (chain.size() < 24) {
-        // What would live on because the chain reads it later, and the one node before that could come along.
+        // Memory that stays alive because the chain reads it later, and the one node in front that could move along.
         const NodeId head = chain.back();
         flow_operands(head, &operands);
         double kept = 0;
@@ -345,7 +346,7 @@ class Orderer {
           best_length = chain.size();
         }
         if (before == kNone) break;
-        // With `before` in the chain its own bytes do not have to be kept; what else the head keeps, is.
+        // With `before` in the chain its own bytes do not have to be kept; the head's other operands do.
         gained -= kept - bytes(before) * static_cast<double>(to - place[static_cast<std::size_t>(head)]);
         chain.push_back(before);
       }
@@ -416,7 +417,7 @@ class Orderer {
       for (; next_penalty < penalties.size() && penalties[next_penalty].first == id; ++next_penalty)
         prepare(penalties[next_penalty].second);
     }
-    // What no main node reads: results that are weights or inputs in another form.
+    // Nodes that no main node reads: results that are weights or inputs in another form.
     for (NodeId id = 0; id < flow_.size(); ++id) {
       if (is_forward(id) && !placed[static_cast<std::size_t>(id)] && !is_projection(id)) prepare(id);
     }

@@ -1,10 +1,11 @@
-// The order a pipeline is cut in: the forward instructions by data flow, layer after layer, never by the text.
+// The order of the forward instructions in which a pipeline is cut: by data flow, layer after layer, never by the text.
 //
-// - A depth-first post-order from the loss (or from the results), always into the deepest operand first: what is far
-//   behind is finished before anything else begins, so branches (residuals, towers, encoder and decoder) stay together.
-// - What depends on weights alone, or cheaply on step inputs alone, stands directly before its first use.
+// - A depth-first post-order from the loss (or from the results), always into the deepest operand first: a distant
+//   operand is finished before anything else begins, so branches (residuals, towers, encoder and decoder) stay
+//   together.
+// - Nodes that depend on weights alone, or cheaply on step inputs alone, stand directly before their first use.
 // - Results of a unit (get-tuple-element) stand directly behind it.
-// - A side branch that ends early (an auxiliary loss, a cache that is handed out) is moved up behind what it reads when
+// - A side branch that ends early (an auxiliary loss, a cache that is handed out) is moved up behind its operands when
 //   that keeps fewer bytes alive.
 // The order depends on operands, shapes and roles only: writing the instructions in another valid order changes
 // nothing.
@@ -18,7 +19,7 @@
 
 namespace automap::graph {
 
-// What a node is computed from.
+// The sources that a node is computed from.
 enum class Origin : std::uint8_t {
   kNothing,  // free (constants and iota alone)
   kWeights,  // variables, frozen weights, state: at hand wherever it is used

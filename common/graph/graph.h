@@ -3,7 +3,7 @@
 // Strings are views into memory the Graph owns (the source text for the text reader, an arena for the others), so
 // a Graph is movable but not copyable. Attribute values are kept as raw HLO text ("{1,0}", "\"GTE\"", "LT"): one
 // representation for all readers, decoded on demand by hlo_attributes.h and printed back verbatim by hlo_writer.h.
-// What no reader knows (opcode, attribute, type) is kept opaque under its own name, never an error.
+// Unknown opcodes, attributes and types are kept opaque under their own names, and are never an error.
 #pragma once
 
 #include <cstdint>
@@ -138,13 +138,14 @@ class Graph {
   // A field of metadata={...} ("op_type", "source_file"), unescaped; empty when absent.
   std::string metadata(InstructionId id, std::string_view field) const;
 
-  // What XLA's parser reads and its verifier refuses (shapes that do not fit each other, dimensions out of range): the
-  // first of them, each with its place. Only a reader that was asked to go on leaves any (graph_builder.h); nothing but
-  // the counts of such a module means anything, and functions that take a Graph may expect that it has none.
+  // Faults that XLA's parser accepts and its verifier refuses (shapes that do not fit each other, dimensions out of
+  // range): the first of them, each with its place. Only a reader that was asked to go on leaves any (graph_builder.h).
+  // Nothing but the counts of such a module means anything, and functions that take a Graph may expect that it has
+  // none.
   Span<const Error> faults() const { return faults_; }
   bool is_faulty(InstructionId id) const;
-  // What is wrong where it changes nothing that is computed here: malformed shardings, stale lists of parameters. Each
-  // with its place; the first of them.
+  // Faults that change nothing that is computed here: malformed shardings, stale lists of parameters. The first of
+  // them, each with its place.
   Span<const std::string> warnings() const { return warnings_; }
 
   // Throws Error(kData): "source:line:column: message", the line and a caret when `where` points into the text that the

@@ -463,7 +463,7 @@ void GraphBuilder::end_computation(InstructionId root, std::string_view executio
   if (computation.count == 0) fail(computation.name, "computation " + quoted(computation.name) + " is empty");
   computation.root = root == kNone ? g.num_instructions() - 1 : root;
 
-  // Names for what the text did not name: the opcode and a number nobody else uses.
+  // Names for unnamed instructions: the opcode and a number nobody else uses.
   for (const InstructionId id : unnamed_) {
     Instruction& instruction = g.instructions_[static_cast<std::size_t>(id)];
     for (std::int64_t n = id;; ++n) {

@@ -35,8 +35,8 @@ struct InstructionDraft {
   bool rename = false;               // `name` is a private key for find(): the graph gets a proper, unique name
 };
 
-// What to do about a module that XLA's parser reads and its verifier refuses: refuse it with the first fault, or go on
-// and write it down (Graph::faults).
+// The treatment of a module that XLA's parser accepts and its verifier refuses: refuse it with the first fault, or go
+// on and record the faults (Graph::faults).
 enum class Faults : std::uint8_t { kRefuse, kRecord };
 
 class GraphBuilder {
@@ -76,7 +76,7 @@ class GraphBuilder {
   void set_default_entry(ComputationId id) { default_entry_ = id; }
   // Takes back everything since begin_computation, its name included.
   void abandon_computation();
-  // Whether a computation of this name has begun.
+  // True if a computation of this name has begun.
   bool has_computation(std::string_view name) const { return find_computation(name) != kNone; }
   // Says what is wrong at `where` and changes nothing here (Graph::warnings).
   void warn(std::string_view where, const std::string& message);
@@ -114,7 +114,7 @@ class GraphBuilder {
 
   ShapeId parse_shape(std::string_view text);
   ShapeId buffer_shape(ShapeId element);  // "b(f32[2])"
-  // Behind blanks and comments.
+  // Skips blanks and comments.
   const char* skip_space(const char* p, const char* end) const;
   ShapeId array_from_text(std::string_view type_name, std::string_view dims, std::string_view where);
   ShapeId intern(Shape shape, const std::string& text);
@@ -140,7 +140,7 @@ class GraphBuilder {
                         Span<const Attribute> attributes);
   void check_calls();
   void check_call(InstructionId id) const;
-  // Runs `check` of an instruction; what it throws is refused, or written down where that was asked for.
+  // Runs `check` of an instruction; an Error that it throws is thrown on, or recorded where that was asked for.
   template <typename Check>
   void examine(InstructionId id, const Check& check);
   // The computations, callees first; fails where they call each other in a circle.

@@ -13,7 +13,7 @@ using namespace internal;
 
 namespace {
 
-// XLA's limit on what a text may list, far above any real module's.
+// XLA's limit on the length of lists in a text, far above any real module's.
 constexpr std::size_t kMostListedDevices = 1 << 20;
 
 class AttributeCheck {
@@ -41,7 +41,7 @@ class AttributeCheck {
       case Opcode::kConvolution: need("dim_labels", "labels like b01f_01io->b01f"); return;
       case Opcode::kConcatenate:
       case Opcode::kSort: one_dimension("1 number"); return;
-      // Of several XLA takes the first.
+      // If there are several, XLA takes the first.
       case Opcode::kAllGather:
       case Opcode::kAllGatherStart:
       case Opcode::kReduceScatter:
@@ -400,7 +400,7 @@ class AttributeCheck {
   Span<const Attribute> attributes_;
 };
 
-// Whether an array's layout orders as many dimensions as it has: "{1,0:T(8,128)}". One without an order does.
+// True if an array's layout orders as many dimensions as the array has, "{1,0:T(8,128)}", or has no order.
 bool orders_all(std::string_view layout, const Shape& shape) {
   if (!shape.is_array() || layout.substr(0, 1) != "{") return true;
   const std::string_view order = layout.substr(1, layout.find_first_of(":}") - 1);

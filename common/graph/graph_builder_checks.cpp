@@ -1,4 +1,4 @@
-// GraphBuilder: what a module must be, whichever form it was read from.
+// GraphBuilder: checks of a module, whichever form it was read from.
 #include <algorithm>
 
 #include "common/graph/graph_builder.h"
@@ -11,7 +11,7 @@ using namespace internal;
 
 namespace {
 
-// Whether the shapes of one instruction fit each other: what can be said without looking into what it calls.
+// Checks that the shapes of one instruction fit each other, without looking into the computations that it calls.
 class ShapeCheck {
  public:
   ShapeCheck(const GraphBuilder& builder, const Instruction& instruction, Span<const InstructionId> operands,
@@ -278,7 +278,7 @@ std::vector<ComputationId> GraphBuilder::callees_first() const {
   return order;
 }
 
-// How many computations an instruction calls is a matter of its form: without them nothing can be said of it.
+// Requires the computations that the instruction's form calls; without them nothing else can be checked.
 void GraphBuilder::require_called(InstructionId id) const {
   const Instruction& i = graph_.instruction(id);
   const auto must_call = [&](std::int32_t n, const char* what) {
@@ -333,7 +333,7 @@ void GraphBuilder::check_call(InstructionId id) const {
   switch (i.opcode) {
     case Opcode::kCall:
     case Opcode::kFusion:
-      // What starts asynchronously may be given its operands later: a computation of nothing but such a call.
+      // An asynchronous start may get its operands later: it is a computation of nothing but such a call.
       if (operands == 0 && i.opcode == Opcode::kCall && g.computation(i.computation).count == 1) break;
       parameters(0, operands);
       for (std::size_t p = 0; p < operands; ++p) {

@@ -35,8 +35,8 @@ struct Extents {
   }
 };
 
-// What operands and attributes say about the result's shape: as XLA's parser concludes it. Where XLA wants the shape
-// written (slices, collectives other than those below), only what is certain is concluded.
+// Infers the result's shape from operands and attributes, as XLA's parser does. Where XLA requires a written shape
+// (slices, collectives other than those below), only the certain part is inferred.
 class ResultShape {
  public:
   // `applied` is the result of the computation that is called first (to_apply, the first branch); kNone without one.
@@ -215,7 +215,7 @@ class ResultShape {
     return array(of);
   }
 
-  // The types of what a reducer gives, or of the inputs where the reducer is not known yet.
+  // The types of a reducer's result, or of the inputs where the reducer is not known yet.
   ShapeId reduced(const std::vector<Extents>& results) {
     const bool several = results.size() > 1;
     std::vector<ShapeId> elements;
@@ -250,7 +250,7 @@ class ResultShape {
     return reduced(results);
   }
 
-  // How many places a window has along `extent`. kNone (-1) when the padding leaves less than nothing.
+  // The number of positions of a window along `extent`. kNone (-1) when the padding leaves less than nothing.
   static std::int64_t places(std::int64_t extent, const WindowDimension& w) {
     std::int64_t dilated = 0, span = 0;
     if (extent > 0 && (__builtin_mul_overflow(extent - 1, w.base_dilation, &dilated) ||
@@ -278,7 +278,7 @@ class ResultShape {
     return reduced(results);
   }
 
-  // Of a sparse operand (values and their positions) the values.
+  // The shape of the operand's values: a sparse operand is a tuple of values and their positions.
   ShapeId values_of(std::size_t i) const {
     return operand(i).is_tuple() && !operand(i).elements.empty() ? operand(i).elements[0] : shape_id(i);
   }
@@ -465,7 +465,8 @@ class ResultShape {
     return values == kNone ? kNone : builder_.tuple_shape(std::vector<ShapeId>{values, indices});
   }
 
-  // Of a batch normalization: the normalized array, and two numbers for each feature (the shape of operand `like`).
+  // The result of a batch normalization: the normalized array, and two numbers for each feature (the shape of operand
+  // `like`).
   ShapeId with_statistics(std::size_t like) {
     return builder_.tuple_shape(std::vector<ShapeId>{shape_id(0), shape_id(like), shape_id(like)});
   }
@@ -479,7 +480,8 @@ class ResultShape {
     return array(of);
   }
 
-  // A step gives its outputs and then what it carries: of an output one of each turn, along the scanned dimension.
+  // A step returns its outputs and then its carried values. Each output becomes an array with one entry per turn, along
+  // the scanned dimension.
   ShapeId applied_scan() {
     const std::int64_t carries = integer("num_carries", -1);
     const std::vector<std::int64_t> along = integers("dimensions");

@@ -1,5 +1,6 @@
-// What the parts of GraphBuilder share: building (graph_builder.cpp), the texts of shapes (graph_builder_shapes.cpp),
-// shapes that are not written (graph_builder_infer.cpp), checks (graph_builder_checks.cpp).
+// Internals shared by the parts of GraphBuilder: building (graph_builder.cpp), the texts of shapes
+// (graph_builder_shapes.cpp), inference of unwritten shapes (graph_builder_infer.cpp), checks
+// (graph_builder_checks.cpp).
 #pragma once
 
 #include <cstdint>

@@ -75,7 +75,7 @@ enum class ComparisonDirection { kEq, kNe, kGe, kGt, kLe, kLt };
 // "LT" -> kLt.
 ComparisonDirection decode_comparison_direction(std::string_view raw, const AttributeSite& site);
 
-// How many groups of how many devices a collective runs in. 0 means "not said": all devices of the run.
+// The number and size of the groups of devices that a collective runs in. 0 means "not said": all devices of the run.
 struct ReplicaGroups {
   std::int64_t groups = 0, group_size = 0;
 };
@@ -102,16 +102,16 @@ std::vector<std::int64_t> dimension_list_attribute(const Graph& graph, Instructi
 struct DotDimensions {
   std::vector<std::int64_t> lhs_contracting, rhs_contracting, lhs_batch, rhs_batch;
 };
-// Of a dot, ragged-dot or scaled-dot. Positions are checked against the ranks of the first two operands.
+// Dimensions of a dot, ragged-dot or scaled-dot. Positions are checked against the ranks of the first two operands.
 DotDimensions dot_dimensions(const Graph& graph, InstructionId id);
 
-// Of a convolution, reduce-window or select-and-scatter; absent: empty.
+// The window of a convolution, reduce-window or select-and-scatter; absent: empty.
 std::vector<WindowDimension> window_attribute(const Graph& graph, InstructionId id);
 // The array that a convolution or product reads of an operand: of a tuple (values and their positions, where the
 // operand is sparse) its first element.
 const Shape& array_of(const Graph& graph, InstructionId operand);
-// Of a convolution; throws when dim_labels is absent, when a position lies outside the ranks of the operands or the
-// result, or when the spatial dimensions of the three (and of the window) differ in number.
+// Dimensions of a convolution. Throws when dim_labels is absent, when a position lies outside the ranks of the operands
+// or the result, or when the spatial dimensions of the three (and of the window) differ in number.
 ConvolutionDimensions convolution_dimensions(const Graph& graph, InstructionId id);
 
 struct GatherDimensions {

@@ -44,7 +44,7 @@ std::int64_t solve_congruence(std::int64_t a, std::int64_t b, std::int64_t m) {
                                    static_cast<unsigned long long>(m));
 }
 
-// How many i in [0, count) make position = first + i * step a multiple of `dilation` inside [0, limit * dilation).
+// The number of i in [0, count) for which first + i * step is a multiple of `dilation` inside [0, limit * dilation).
 double count_hits(double first, std::int64_t step, std::int64_t count, std::int64_t dilation, double limit) {
   // Range of i by position alone; then every `period`-th i that hits a multiple of the dilation.
   const double last_position = (limit - 1) * static_cast<double>(dilation);
@@ -153,7 +153,7 @@ class CostAnalysis {
     const auto operands = graph_.operands(id);
     return i < operands.size() ? elements(shape_of(operands[i])) : 0;
   }
-  // Of the first array of the result (reductions of several arrays at once give a tuple).
+  // The first array of the result (reductions of several arrays at once give a tuple).
   const Shape& first_result(InstructionId id) const {
     const Shape* shape = &shape_of(id);
     while (shape->is_tuple() && !shape->elements.empty()) shape = &graph_.shape(shape->elements[0]);
@@ -167,7 +167,7 @@ class CostAnalysis {
     return result_.computations[static_cast<std::size_t>(called[i])];
   }
 
-  // What `id` applies `times` times; memory is counted by the caller.
+  // Adds `times` applications of a function; memory is counted by the caller.
   static void apply(Cost& cost, const Cost& function, double times) {
     cost.flops += function.flops * std::max(0.0, times);
     cost.transcendentals += function.transcendentals * std::max(0.0, times);
@@ -475,7 +475,7 @@ class CostAnalysis {
     return cost;
   }
 
-  // What a fusion reads of one of its parameters: the slices where only slices are used, else all of it once.
+  // Bytes that a fusion reads of one of its parameters: the slices where only slices are used, else all of it once.
   double read_bytes(InstructionId value) const {
     double bytes = 0;
     const double whole = operand_bytes(value);
@@ -573,7 +573,7 @@ std::int64_t scan_length(const Graph& graph, InstructionId id) {
   const std::vector<InstructionId>& step = graph.computation(called[0]).parameters;
   for (std::size_t i = 0; i < operands.size() && i < step.size(); ++i) {
     const Shape& whole = graph.shape_of(operands[i]);
-    // The step takes one slice of what is scanned, and carries as they are.
+    // The step takes one slice of each scanned array, and carried values as they are.
     if (!whole.is_array() || whole.dims.size() != graph.shape_of(step[i]).dims.size() + 1) continue;
     if (dims[0] >= 0 && dims[0] < static_cast<std::int64_t>(whole.dims.size())) {
       return whole.dims[static_cast<std::size_t>(dims[0])];

@@ -56,12 +56,12 @@ ModuleCost analyze_cost(const Graph& graph, WhileCounting counting = WhileCounti
 // 2 |out| prod(contracting dimensions): FLOPs of one dot or scaled-dot, and of a ragged-dot whose rows are not summed.
 double dot_flops(const Graph& graph, InstructionId id);
 double convolution_flops(const Graph& graph, InstructionId id);
-// How many times a scan does its step; 1 where its operands do not say it.
+// The number of steps of a scan; 1 where its operands do not say it.
 std::int64_t scan_length(const Graph& graph, InstructionId id);
 
-// How many of the kernel * output position pairs of one spatial dimension meet real input. Exact while the smaller of
-// kernel and output is at most 2^20 positions; beyond that the count of 2^20 evenly spread positions, scaled.
-// Worked case: input 4, kernel 3, output 4, padding 1: 10 of 12.
+// The number of the kernel * output position pairs of one spatial dimension that meet real input. Exact while the
+// smaller of kernel and output is at most 2^20 positions; beyond that the count of 2^20 evenly spread positions,
+// scaled. Worked case: input 4, kernel 3, output 4, padding 1: 10 of 12.
 double valid_positions(std::int64_t input, std::int64_t kernel, std::int64_t output, const WindowDimension& window);
 
 }  // namespace automap::graph

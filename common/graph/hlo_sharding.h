@@ -29,14 +29,14 @@ struct HloSharding {
 
   // Parts along dimension d of the array.
   std::int64_t parts(std::size_t d) const { return d + subgroups < tiles.size() ? tiles[d] : 1; }
-  // Whether any dimension is cut.
+  // True if any dimension is split.
   bool splits() const;
 };
 
 // Reads `raw` into *out. Empty when it is well-formed; else what is wrong with it, in words that go on "sharding ...".
 std::string read_sharding(std::string_view raw, HloSharding* out);
-// What is wrong with a well-formed sharding of a result of shape `id` ("has 3 tile dimensions for f32[4,4]"); empty
-// when it fits.
+// The reason why a well-formed sharding does not fit a result of shape `id` ("has 3 tile dimensions for f32[4,4]");
+// empty when it fits.
 std::string sharding_misfit(const Graph& graph, const HloSharding& sharding, ShapeId id);
 
 }  // namespace automap::graph

@@ -123,7 +123,7 @@ std::string scope_path(const std::vector<std::string>& scopes, std::size_t begin
 
 std::vector<std::string> scopes_of(std::string_view op_name) {
   std::vector<std::string> out;
-  // Of instructions that were merged the names stand one behind the other: "jit(f)/h/5/mul;jit(f)/h/5/add".
+  // Merged instructions have their names one behind the other: "jit(f)/h/5/mul;jit(f)/h/5/add".
   const std::vector<std::string_view> parts = split_path(op_name.substr(0, op_name.find(';')));
   for (std::size_t i = 0; i + 1 < parts.size(); ++i) add_scopes(parts[i], &out);
   return out;
@@ -230,7 +230,7 @@ class Namer {
     return all;
   }
 
-  // What the body of a loop says of its layer.
+  // Facts from the body of a loop about its layer.
   struct Inside {
     std::vector<std::string> common;        // scopes that all its named instructions share; at least the loop's own
     std::size_t named = 0, all = 0;         // instructions that do work
@@ -259,7 +259,7 @@ class Namer {
         std::vector<std::string> path = behind(before, scopes_of(op_name), op_name);
         const bool calls = opcode == Opcode::kCall || opcode == Opcode::kConditional || opcode == Opcode::kWhile ||
                            opcode == Opcode::kFusion;
-        // Loops slice and stack what they work on, in nobody's name.
+        // Loops slice and stack their data in nobody's name.
         out.all += !calls && !has_trait(opcode, trait::kMovement) ? 1 : 0;
         if (path.size() > own.size()) {
           ++out.named;
@@ -328,7 +328,7 @@ class Namer {
       if (deeper * 2 < named || numbered * 4 > deeper) break;
       common_.emplace_back(most->first);
     }
-    // Numbers by what stands before them: Encoder_0 is no numbered scope when there is no Encoder_1.
+    // Numbers by the text in front of them: Encoder_0 is no numbered scope when there is no Encoder_1.
     std::unordered_map<std::string, std::unordered_set<std::string>> numbers;
     for (auto& path : paths) {
       std::size_t begin = 0;

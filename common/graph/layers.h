@@ -1,16 +1,17 @@
-// Names of layers as users know them: "encoder/layer/17", "h/5".
+// Names layers as users know them: "encoder/layer/17", "h/5".
 //
 // From op_name: transformations (jit, jvp, transpose, vmap, remat, while bodies) are unwrapped, the scopes of the
 // callers are put before relative ones, the operation's own name and the scopes that all instructions share are
-// dropped, and the path ends at its first numbered scope (and number-only or block-like scopes right behind it).
-// A loop is named by the scopes that all named instructions of its body share, when they say more than its own.
-// Instructions without a name take the one of the instruction they stand behind. Without metadata a name is invented
-// per repeated block, from the sequence of heavy instructions: "block 17 of 48"; outside blocks per product with
-// weights, where several follow each other: "convolution 3 of 5".
+// dropped, and the path ends at its first numbered scope (and number-only or block-like scopes right behind it). A loop
+// is named by the scopes that all named instructions of its body share, when they say more than its own. Instructions
+// without a name take the one of the instruction they stand behind. Without metadata a name is invented per repeated
+// block, from the sequence of heavy instructions: "block 17 of 48"; outside blocks per product with weights, where
+// several follow each other: "convolution 3 of 5".
 //
 // Worked cases (before the shared scopes are dropped):
 //   jit(train_step)/jvp(_Model)/Transformer/encoderblock_0/MlpBlock_0/Dense_0/dot_general ->
-//   _Model/Transformer/encoderblock_0 jit(step)/transpose(jvp(layer_3))/attn/mul -> layer_3
+//   _Model/Transformer/encoderblock_0
+//   jit(step)/transpose(jvp(layer_3))/attn/mul -> layer_3
 //   jit(f)/jvp(FlaxBert)/encoder/layer/17/attention/self/query/dot_general -> FlaxBert/encoder/layer/17
 //   jit(f)/jvp()/reduce_sum -> (nothing)
 #pragma once
@@ -27,7 +28,8 @@ namespace automap::graph {
 
 // The scopes of one op_name, transformations unwrapped, the operation itself dropped.
 std::vector<std::string> scopes_of(std::string_view op_name);
-// How many of the scopes name the layer. `counted(i)`: whether the number of scope i counts; null: every one does.
+// The number of leading scopes that name the layer. `counted(i)`: true if the number in scope i counts; null: all
+// count.
 std::size_t layer_depth(const std::vector<std::string>& scopes,
                         const std::function<bool(std::size_t)>& counted = nullptr);
 

@@ -1,5 +1,5 @@
-// Every opcode of HLO that XLA knows, with its spelling in HLO text and what is true of it: one row each, and nothing
-// about single opcodes stands in lists elsewhere that could stand here.
+// The table of all opcodes of HLO that XLA knows, with their spelling in HLO text and their traits: one row each. Facts
+// about single opcodes stand here and in no list elsewhere.
 //
 // To add an opcode, add its row here (sorted by spelling). An element-wise one is then complete. Another one needs its
 // rule in common/sharding/rule.cpp, which does not compile without; where the defaults of its row are not the whole
@@ -174,8 +174,8 @@ constexpr OpcodeTraits kMovement = 1 << 3;
 constexpr OpcodeTraits kNoCost = 1 << 4;
 // Work that nobody does twice to save a transfer. Collectives are heavy without it.
 constexpr OpcodeTraits kHeavy = 1 << 5;
-// Its value is more than what its operands say (inputs, random numbers, loops, unknown calls): not made of constants
-// even where they all are.
+// Its value does not follow from its operands (inputs, random numbers, loops, unknown calls): it is not made of
+// constants even where they all are.
 constexpr OpcodeTraits kNeverFree = 1 << 6;
 // Moves or combines data between devices; the starts of asynchronous pairs included, their ends not.
 constexpr OpcodeTraits kCollective = 1 << 7;
@@ -225,7 +225,7 @@ constexpr std::string_view opcode_name(Opcode opcode) {
 // that has no opcode of its own ("slice-start"), is kAsyncStart, kAsyncUpdate, kAsyncDone. Constant time.
 Opcode parse_opcode(std::string_view spelling);
 
-// How many operands an opcode takes: min..max, max = -1 for "any number".
+// The number of operands that an opcode takes: min..max, max = -1 for "any number".
 struct Arity {
   int min = 0;
   int max = -1;

@@ -32,7 +32,7 @@ bool is_named_so(std::string_view entry) {
   return rest.find_first_not_of(".0123456789") == std::string_view::npos;
 }
 
-// Past what hands a value on as it is, with another type or order perhaps.
+// The origin of a value, past instructions that hand it on, perhaps with another type or order.
 InstructionId origin_of(const Graph& graph, InstructionId id) {
   for (;;) {
     const Instruction& i = graph.instruction(id);
@@ -42,7 +42,7 @@ InstructionId origin_of(const Graph& graph, InstructionId id) {
   }
 }
 
-// What an all-gather makes of an annotated parameter; empty when it does nothing of the kind.
+// Describes an all-gather that reassembles an annotated parameter; empty for any other.
 std::string gathered_parameter(const Graph& graph, InstructionId id) {
   const Opcode opcode = graph.instruction(id).opcode;
   if (opcode != Opcode::kAllGather && opcode != Opcode::kAllGatherStart) return {};

@@ -1,4 +1,5 @@
-// Whether a module is what XLA's partitioner has left: one device's part of a model, whose shapes are those of shards.
+// Detects modules that XLA's partitioner has already split: one device's part of a model, whose shapes are those of
+// shards.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ struct PartitionedModule {
 // partitions.
 std::optional<PartitionedModule> find_partitioned(const Graph& graph);
 
-// Whether a part of the step is written for one device's part of its values (shard_map): shapes there are of shards.
+// True if a part of the step is written for one device's part of its values (shard_map): shapes there are of shards.
 bool works_on_shards(const Graph& graph);
 
 }  // namespace automap::graph

@@ -1,4 +1,4 @@
-// What random bits are drawn by.
+// Recognizes the keys of random number generators.
 #pragma once
 
 #include <cstdint>

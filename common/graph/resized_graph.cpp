@@ -125,7 +125,7 @@ bool DimMarks::hand_on(InstructionId id) {
 
 void DimMarks::hand_on() {
   std::vector<InstructionId> hands;
-  // Callers stand behind what they call.
+  // Callers stand behind their callees.
   for (InstructionId id = 0; id < graph_.num_instructions(); ++id) {
     switch (graph_.instruction(id).opcode) {
       case Opcode::kTuple:
@@ -240,7 +240,7 @@ void ResizedGraph::resize(std::int64_t samples) {
     for (std::size_t d = 0; d < dims.size(); ++d) {
       WindowDimension& dim = dims[d];
       if (d < 64 && ((window.dims >> d) & 1) != 0) {
-        // All of it and what was padded for it.
+        // All of it and its padding.
         const std::int64_t more = now[d] - dim.size;
         if (dim.pad_low == dim.size - 1) dim.pad_low += more;
         if (dim.pad_high == dim.size - 1) dim.pad_high += more;

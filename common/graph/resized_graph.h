@@ -1,5 +1,5 @@
 // The same module at another batch: some dimensions of some shapes grow and shrink with the number of samples, all else
-// stays. For estimates that read shapes: names, texts and attributes stay those of the module, but for windows that
+// stays. For estimates that read shapes: names, texts and attributes stay those of the module, except windows that
 // reach over all of a dimension (running sums), which grow with it.
 #pragma once
 
@@ -37,7 +37,7 @@ class DimMarks {
   std::pair<std::size_t, std::size_t> element(InstructionId id, std::size_t i) const;
 
   // Where instructions only hand values on (parameters, tuples and their elements, calls, loops, branches, barriers),
-  // adds what their other side has; all else must be marked before.
+  // adds the marks of their other side; all else must be marked before.
   void hand_on();
 
  private:
@@ -59,7 +59,7 @@ class ResizedGraph {
   ResizedGraph(const Graph& module, const DimMarks& marks, std::int64_t batch);
 
   // Marked extents e become e * samples / batch, rounded, at least 1. samples >= 1. Nothing else of graph() changes, so
-  // what does not depend on extents may be kept between calls.
+  // data that does not depend on extents may be kept between calls.
   void resize(std::int64_t samples);
   const Graph& graph() const { return graph_; }
 

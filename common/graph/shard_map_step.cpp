@@ -17,7 +17,7 @@
 
 namespace automap::graph {
 
-// What a custom call says about how values lie on devices.
+// A custom call that marks the layout of values on devices.
 enum class Mark : std::uint8_t {
   kNothing,
   kSharding,  // how a value lies
@@ -38,7 +38,7 @@ Mark mark_of(const Graph& graph, InstructionId id) {
   return Mark::kNothing;
 }
 
-// Calls inside calls; what is nested deeper is left as it is.
+// The most nested calls; deeper ones are left as they are.
 constexpr int kMaxDepth = 64;
 
 // The devices of the largest mesh that the header names: xla.sdy.meshes={mesh = #sdy.mesh<["data"=4, "model"=2]>}.
@@ -151,7 +151,7 @@ class OneDevice {
     }
   }
 
-  // What a mark of `count` operands makes of operand i; kNone: it does not say.
+  // The shape of operand i of a mark with `count` operands; kNone: the shape does not say it.
   ShapeId leaf_of(ShapeId shape, std::size_t i, std::size_t count) const {
     const Shape& all = graph_.shape(shape);
     if (!all.is_tuple()) return count == 1 ? shape : kNone;
@@ -243,7 +243,7 @@ class OneDevice {
     return known->second;
   }
 
-  // Keeps the metadata of an instruction, and of the rest what `keep` says.
+  // Keeps the metadata of an instruction, and those other attributes for which `keep` is true.
   template <typename Keep>
   void keep_attributes(Instruction* instruction, const Keep& keep) {
     Attribute* const begin = graph_.attributes_.data() + instruction->first_attribute;
@@ -262,7 +262,7 @@ class OneDevice {
       changed_entry = changed_entry || (changed && instruction.computation == graph_.entry_id());
       const Mark is = visited_[static_cast<std::size_t>(instruction.computation)] ? mark(id) : Mark::kNothing;
       if (is != Mark::kNothing) {
-        // What a mark handed on by itself.
+        // The mark becomes an instruction that only hands its operands on.
         const bool tuple = graph_.shape(instruction.shape).is_tuple();
         instruction.opcode = tuple ? Opcode::kTuple : Opcode::kBitcast;
         instruction.opcode_name = tuple ? "tuple" : "bitcast";

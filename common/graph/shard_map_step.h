@@ -1,5 +1,5 @@
-// Steps that their users divided by hand (jax.shard_map): between two marks shapes are those of one device's part, and
-// the collectives there are the user's own.
+// Handles steps that their users partitioned by hand (jax.shard_map): between two marks shapes are those of one
+// device's part, and the collectives there are the user's own.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,13 @@ struct ShardMapStep {
   std::vector<Cut> cut;
 };
 
-// Of a module whose whole step stands inside: makes of `graph` what one device runs. Marks hand their values on,
-// parameters and results have the shapes of a device's part, and nothing says any more how the whole lies on devices.
-// Nothing, and `graph` as it was, where a value that is cut is read outside the marks too, or where there are no marks.
+// Turns a module whose whole step stands between marks into the program of one device. Marks hand their values on,
+// parameters and results get the shapes of a device's part, and all annotations of the whole's sharding are removed.
+// Returns nullopt, and leaves `graph` as it was, where a value that is split is also read outside the marks, or where
+// there are no marks.
 std::optional<ShardMapStep> take_one_device(Graph* graph);
 
-// Of all FLOPs of the entry the share that stands inside, turns of loops counted where they are known.
+// The share of the entry's FLOPs that stands between marks; iterations of loops are counted where they are known.
 double share_on_shards(const Graph& graph);
 
 }  // namespace automap::graph

@@ -1,5 +1,5 @@
-// A place in a short text of an attribute: blanks between its words are skipped, and comments (/*index=5*/) where the
-// text may have them. What a text should have been is said by those who read it.
+// A scanner of an attribute's short text. It skips blanks between words, and comments (/*index=5*/) where the text may
+// have them. Callers report what they expected.
 #pragma once
 
 #include <cctype>

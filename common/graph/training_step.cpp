@@ -128,7 +128,7 @@ void StepAnalysis::assign_parts(TrainingStep* step) {
       const std::int32_t r = step->inputs[static_cast<std::size_t>(v)].result;
       if (r != kNone) updated.push_back(flow_->results()[static_cast<std::size_t>(r)]);
     }
-    // Of running statistics nothing is the optimizer's: they are not updated by a gradient.
+    // Running statistics are not updated by a gradient, so none of their work is the optimizer's.
     Marks from_gradient(n(), false);
     for (const std::int32_t v : step->variables) {
       const NodeId g = step->inputs[static_cast<std::size_t>(v)].gradient;
@@ -161,7 +161,7 @@ void StepAnalysis::assign_parts(TrainingStep* step) {
       part = Part::kOptimizer;
     }
   }
-  // Projections go with their unit's part: what is not needed of a forward unit is still made by it.
+  // Projections go with their unit's part: a forward unit also makes the results that are not needed.
   for (NodeId id = 0; id < flow_->size(); ++id) {
     if (flow_->node(id).opcode != Opcode::kGetTupleElement) continue;
     const NodeId unit = flow_->producer(id);
@@ -250,7 +250,8 @@ void StepAnalysis::list_batch_inputs(TrainingStep* step) const {
     step->batch_inputs.push_back({static_cast<std::int32_t>(k), 0});
     integers = integers || !is_float(shape);
   }
-  // Of an inference module a weight may lead with as many: where there are integers, they are enough.
+  // In an inference module a weight may have the batch size as its first dimension: if there are integer inputs, only
+  // they count.
   if (step->training || !integers) return;
   auto& found = step->batch_inputs;
   found.erase(std::remove_if(found.begin(), found.end(),

@@ -1,13 +1,13 @@
-// What a training step does: which instructions make the loss, which make the gradients, which update the variables.
+// Analyzes a training step: finds the instructions that make the loss, the gradients, and the updates of the variables.
 //
-// Forward is what the loss needs (its ancestors), whatever metadata calls it; backward is what else the gradients of
-// the trained variables need; the optimizer is what else the updated variables and slots need; the rest is glue
-// (metrics, running statistics). A module without gradients is an inference module: all of it is forward.
+// Forward is all that the loss needs (its ancestors), whatever metadata calls it; backward is all else that the
+// gradients of the trained variables need; the optimizer is all else that the updated variables and slots need; the
+// rest is glue (metrics, running statistics). A module without gradients is an inference module: all of it is forward.
 //
-// Everything is found by data flow. When the loss is not among the results, the border is found from the two sets
-// every node has: D, the variables it depends on, and G, the variables whose gradient depends on it. Along the forward
-// pass D grows and G is complete; along the backward pass D is complete and G shrinks, so D within G is forward (or a
-// helper that only the backward pass reads), and the two meet where D = G: around the loss. docs/profile.md.
+// Everything is found by data flow. When the loss is not among the results, the border is found from the two sets every
+// node has: D, the variables it depends on, and G, the variables whose gradient depends on it. Along the forward pass D
+// grows and G is complete; along the backward pass D is complete and G shrinks, so D within G is forward (or a helper
+// that only the backward pass reads), and the two meet where D = G: around the loss. docs/profile.md.
 #pragma once
 
 #include <cstdint>
@@ -54,7 +54,7 @@ struct TrainingStep {
   bool batch_ambiguous = false;          // as many inputs lead with another dimension
   // "metadata" when op_names decided or confirmed the variables, else "dataflow".
   std::string split;
-  // How each thing was found, one sentence each, for people.
+  // The way each of the two was found, one sentence each, for people.
   std::string variables_found_by, loss_found_by;
   std::vector<std::string> warnings;
 

@@ -26,8 +26,8 @@ class StepAnalysis {
   struct Candidate {
     std::int32_t input = kNone, result = kNone;
   };
-  // How the data of a loop's turn is cut out of an input: [turns, samples, ...] by index, or [turns * samples, ...] by
-  // ranges.
+  // The slice of an input that one iteration of a loop reads: [turns, samples, ...] by index, or [turns * samples, ...]
+  // by ranges.
   struct TurnSlice {
     std::int32_t input = kNone, dim = 0;
     std::int64_t samples = 0;

@@ -48,7 +48,7 @@ InstructionId StepAnalysis::find_whole_step_loop(const TrainingStep& step) const
       depends[static_cast<std::size_t>(node)] |= std::uint64_t{1} << v;
     }
     spread_forward(&depends);
-    // `worked`: what went through anything but movement of the variable alone.
+    // `worked`: values that went through anything but movement of the variable alone.
     for (NodeId id = 0; id < unit; ++id) {
       const auto i = static_cast<std::size_t>(id);
       std::uint64_t bits = 0;
@@ -120,8 +120,8 @@ std::vector<StepAnalysis::TurnSlice> StepAnalysis::find_turn_slices(const Traini
   return found;
 }
 
-// Samples of one pass, and where they come in: as named; in a loop over micro-batches what its turns cut out of
-// integer data, else of any; else what guess_batch says.
+// Samples of one pass, and the inputs where they come in: as named; in a loop over micro-batches the slices of integer
+// data that its turns read, else of any data; else as guess_batch says.
 std::int64_t StepAnalysis::find_batch(TrainingStep* step, const ResultOf& result_of, const Marks& reads) const {
   const std::vector<TurnSlice> slices = find_turn_slices(*step);
   if (options_.batch_inputs != nullptr) return named_batch(step, slices);
@@ -168,8 +168,8 @@ std::int64_t StepAnalysis::named_batch(TrainingStep* step, const std::vector<Tur
   return batch;
 }
 
-// The leading dimension of the step's data: what the integer inputs (token ids, labels) agree on; else, of an
-// inference module, what its results do. 0: unknown.
+// The leading dimension of the step's data: that of the integer inputs (token ids, labels) if they agree; else, in an
+// inference module, that of its results. 0: unknown.
 std::int64_t StepAnalysis::guess_batch(const TrainingStep& step, const ResultOf& result_of, const Marks& reads,
                                        bool* ambiguous) const {
   std::unordered_map<std::int64_t, int> votes;

@@ -166,8 +166,8 @@ bool StepAnalysis::looks_trained(const TrainingStep& step) const {
   return step.variables.size() > 2 && step.variables.size() * 2 > others;
 }
 
-// How many variables every needed node depends on (D), how many gradients depend on it (G), and whether D is not within
-// G.
+// Counts, for every needed node, the variables it depends on (D) and the gradients that depend on it (G), and marks
+// nodes where D is not within G.
 void StepAnalysis::count_sets(const Marks& needed, const std::vector<NodeId>& gradients,
                               const std::vector<NodeId>& variable_nodes, std::vector<std::int32_t>* d_count,
                               std::vector<std::int32_t>* g_count, Marks* outside) const {
@@ -255,7 +255,7 @@ StepAnalysis::Border StepAnalysis::find_border(const Marks& needed, const std::v
     back[i] = back[i] || seed[i];
     const FlowNode& node = flow_->node(id);
     if (node.opcode == Opcode::kOptBarrier && node.leaf == 0) {
-      // What is recomputed waits at a barrier for the gradient that comes in.
+      // Recomputed values wait at a barrier for the incoming gradient.
       bool any = false;
       NodeId end_of_barrier = id;
       for (; end_of_barrier < flow_->size() && is_same_barrier(id, end_of_barrier); ++end_of_barrier)

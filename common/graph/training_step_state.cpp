@@ -1,4 +1,4 @@
-// What the optimizer keeps from step to step: whether a module has all of it.
+// Checks whether a module has all of the state that its optimizer keeps from step to step.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -71,7 +71,7 @@ void StepAnalysis::check_state(TrainingStep* step) const {
     if (step->part[i] == Part::kOptimizer && from_gradient_[i] && is_root(node.opcode) && shapes.count(node.shape) > 0)
       ++roots;
   }
-  // What PyTorch/XLA calls its modules. There the first optimizer step makes the state.
+  // PyTorch/XLA gives its modules this name. There the first optimizer step makes the state.
   const bool lazy = graph_.name().substr(0, 7) == "IrToHlo";
   const bool averages = roots > 0 && roots * 2 >= updated;
   if (!averages && !lazy) return;

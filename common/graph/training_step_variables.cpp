@@ -29,7 +29,7 @@ void StepAnalysis::take_requested(TrainingStep* step, const std::vector<std::int
 void StepAnalysis::find_variables(TrainingStep* step) {
   auto& inputs = step->inputs;
   const std::vector<std::int32_t> aliases = read_aliases(*flow_);
-  // What the gradients are made from: inputs that reach any source of an update.
+  // The inputs that the gradients are made from: those that reach any source of an update.
   Marks core(n(), false);
   for (const ResultUpdate& update : updates_) {
     for (const NodeId source : update.sources) core[static_cast<std::size_t>(source)] = true;
@@ -258,8 +258,8 @@ bool StepAnalysis::is_same_barrier(NodeId first, NodeId other) const {
          b.leaf == other - first;
 }
 
-// Some candidate is read by two matrix products one of which depends on the other: once forward, once transposed.
-// No inference module does that with what it hands back.
+// True if some candidate is read by two matrix products one of which depends on the other: once forward, once
+// transposed. No inference module does that with an input that it hands back.
 bool StepAnalysis::reads_twice(const std::vector<EntryInput>& inputs, const std::vector<Candidate>& candidates) const {
   int tries = 0;
   for (const Candidate& c : candidates) {

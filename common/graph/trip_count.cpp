@@ -60,7 +60,7 @@ class TripCounter {
     const auto is_state = [&](const Traced& origin) {
       return origin.frames.empty() && graph_.instruction(origin.id).opcode == Opcode::kParameter;
     };
-    // The counter is the side that the body changes; the other one must stay what it is at the start.
+    // The counter is the side that the body changes; the other one must keep its initial value.
     for (int attempt = 0; attempt < 2; ++attempt) {
       if (is_state(*left)) {
         const auto step = body_step(body, left->path);
@@ -184,13 +184,14 @@ class TripCounter {
     return value;
   }
 
-  // What the loop state's element `path` starts from, when that is a constant.
+  // The initial value of the loop state's element `path`, when it is a constant.
   std::optional<std::int64_t> initial(InstructionId loop, const std::vector<std::int64_t>& path) const {
     const auto origin = follow(Traced{graph_.operands(loop)[0], {}, path}, /*leave=*/true);
     return origin ? constant(*origin) : std::nullopt;
   }
 
-  // What the body adds to the element `path` of its state: 0 when it hands it on; nothing when it does anything else.
+  // The step of the loop state's element `path` in the body: 0 when it hands it on; nullopt when it does anything but
+  // add.
   std::optional<std::int64_t> body_step(const Computation& body, const std::vector<std::int64_t>& path) const {
     const auto result = follow(Traced{body.root, {}, path});
     if (!result) return std::nullopt;

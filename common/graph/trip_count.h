@@ -1,4 +1,4 @@
-// How often a `while` runs its body, when the module says so or its loop counter can be followed.
+// The number of iterations of a `while`, when the module says it or its loop counter can be followed.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace automap::graph {
 // 0.
 std::optional<std::int64_t> trip_count(const Graph& graph, InstructionId id);
 
-// Of every `while` of the module; index = InstructionId, nothing for other opcodes and unknown counts.
+// The trip count of every `while` of the module; index = InstructionId, nullopt for other opcodes and unknown counts.
 std::vector<std::optional<std::int64_t>> trip_counts(const Graph& graph);
 
 }  // namespace automap::graph

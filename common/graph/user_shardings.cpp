@@ -13,7 +13,7 @@ namespace automap::graph {
 
 namespace {
 
-// What it is split by, as it is written; empty when it is whole.
+// The text of the sharding that splits the value; empty when it is whole.
 std::string_view written_split(const Graph& graph, InstructionId id) {
   if (const std::optional<std::string_view> raw = graph.attribute(id, "sharding")) {
     HloSharding sharding;
@@ -130,7 +130,7 @@ std::optional<UserSharding> user_sharding(const Graph& graph, InstructionId id, 
   out.whole = one->kind == HloSharding::Kind::kReplicated;
   out.split = one->split;
   open_unspecified(graph, id, &out.split);
-  // What may be cut further is told by Shardy's words alone.
+  // Only Shardy's annotations say which dimensions may be split further.
   const std::optional<UserSharding> named = shardy_sharding(graph, id, leaf);
   if (named && named->split.dims.size() == out.split.dims.size()) {
     for (std::size_t d = 0; d < out.split.dims.size(); ++d) out.split.dims[d].open |= named->split.dims[d].open;

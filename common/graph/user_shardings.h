@@ -1,5 +1,5 @@
-// How the module itself says that values are to be sharded: sharding= of its parameters, the marks that frameworks
-// leave inside (`Sharding` custom calls), Shardy's attributes.
+// Shardings that the module itself asks for: sharding= of its parameters, the marks that frameworks leave inside
+// (`Sharding` custom calls), Shardy's attributes.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace automap::graph {
 
-// What is said of one array.
+// The sharding asked for one array.
 struct UserSharding {
   std::string_view text;  // as it is written
   // Without dimensions where the words do not say how it is cut (lies on one device, is the partitioner's own).
@@ -19,7 +19,8 @@ struct UserSharding {
   bool whole = false;  // on every device
 };
 
-// Of the result of `id`, of its leaf where that is a tuple; none: nothing is said, or it is left to the compiler.
+// The sharding of the result of `id`, or of its leaf if it is a tuple. nullopt: none is given, or it is left to the
+// compiler.
 std::optional<UserSharding> user_sharding(const Graph& graph, InstructionId id, std::size_t leaf = 0);
 
 // One line for people, that none of it is taken up; empty when nothing is said, or only that values are whole.

@@ -152,7 +152,8 @@ class Finder {
     return longest == 0 ? kNone : best;
   }
 
-  // By who needs the node; where several do (a norm over all gradients), by what it works on.
+  // Assigns a node to the variable whose update needs it; if several need it (a norm over all gradients), by its
+  // operands.
   void find_workers() {
     const auto n = static_cast<std::size_t>(flow_.size());
     std::vector<std::int32_t>& worker = out_.worker_of;

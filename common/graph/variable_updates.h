@@ -1,4 +1,4 @@
-// What the optimizer's part of a training step does for which variable.
+// Assigns the work and the state of a training step's optimizer to the variables that they update.
 #pragma once
 
 #include <cstdint>

@@ -62,7 +62,7 @@ bool all_digits(std::string_view s) {
               "a variable list has one parameter per line (\"Arg_3.4 encoder/kernel\" or \"3\"), or is a JSON list");
 }
 
-// Values are copied and printed by recursion: what is nested deeper than any list is refused first.
+// Values are copied and printed by recursion: nesting deeper than any list is refused first.
 class DepthLimit : public JsonWatcher {
  public:
   explicit DepthLimit(const std::string& source) : source_(source) {}
@@ -418,7 +418,7 @@ class Walker {
       scalar = scalar || heavy_scalar_[o];
     }
     heavy_scalar_[i] = scalar;
-    // What comes through a single number (a norm, a scale, a rate) couples variables but is no gradient.
+    // A value that passes through a single number (a norm, a scale, a rate) couples variables but is no gradient.
     heavy_[i] = heavy && !(shape.is_array() && shape.num_elements <= 1);
   }
 

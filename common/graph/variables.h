@@ -1,10 +1,10 @@
-// Which of a module's inputs are trained: variables, optimizer slots, frozen weights, other state, step inputs.
+// Assigns roles to a module's inputs: variables, optimizer slots, frozen weights, other state, step inputs.
 //
 // Found by data flow, with names only as a help. A result leaf is the new value of an input when that input reaches it
-// through element-wise arithmetic of the result's own size; it is *updated by a gradient* when what else flows in that
-// way comes out of heavier work (a matrix product, a reduction over the batch, a scatter, ...). A variable is an input
-// that is updated by a gradient which depends on it; a slot is updated by a gradient that does not (moments).
-// docs/profile.md tells the whole story.
+// through element-wise arithmetic of the result's own size; it is *updated by a gradient* when the other values that
+// flow in that way come out of heavier work (a matrix product, a reduction over the batch, a scatter, ...). A variable
+// is an input that is updated by a gradient which depends on it; a slot is updated by a gradient that does not
+// (moments). docs/profile.md tells the whole story.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,7 @@ struct EntryInput {
   NodeId gradient = kNone;      // of a variable: the node that holds its gradient; kNone when there is none
 };
 
-// How a result leaf is made (one per result leaf).
+// The update that makes a result leaf (one per result leaf).
 struct ResultUpdate {
   std::int32_t input = kNone;                            // index of the input it is the new value of
   std::vector<std::pair<std::int32_t, int>> candidates;  // inputs of its dimensions that reach it: index, distance

@@ -1,5 +1,5 @@
-// The lines that hlo::WriteOptions adds to a module: annotations that operands are read through, the way into and out
-// of what is partitioned by hand, and the additions that its all-reduces use.
+// The lines that hlo::WriteOptions adds to a module: annotations on operands, the conversions into and out of parts
+// that are partitioned by hand, and the additions that its all-reduces use.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ class AddedLines {
   // By number, the operands that an instruction reads under another name; the lines that make them are added to
   // `lines`.
   std::map<std::size_t, Renamed> before(graph::InstructionId id, std::vector<std::string>* lines);
-  // Behind an instruction; empty: none.
+  // The lines behind an instruction; empty: none.
   std::vector<std::string> behind(graph::InstructionId id);
   // In front of the first computation: those that behind() refers to.
   std::string computations();
@@ -50,8 +50,8 @@ class AddedLines {
   std::set<std::string, std::less<>> names_;
   std::map<graph::InstructionId, std::string> sums_;        // names of what is summed
   std::map<std::string, std::string, std::less<>> adders_;  // element type -> name of the computation
-  // What was read -> through which sharding -> its name: readers share what stands between, so that XLA, which moves a
-  // tensor once for all that read it alike, sees one tensor. (Names are unique in a module, and lines in order.)
+  // (Operand's name, sharding) -> name of the annotated operand. Readers share the annotation, so that XLA, which moves
+  // a tensor once for all that read it alike, sees one tensor. (Names are unique in a module, and lines in order.)
   std::map<std::pair<std::string, std::string>, std::string> between_;
   int channels_ = 0;
 };

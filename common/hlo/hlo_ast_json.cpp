@@ -82,7 +82,7 @@ bool names_computations(std::string_view key) {
   return false;
 }
 
-// Whether HLO text can hold this as one value: a bare word such as 3x3 or %add, a string, or balanced braces.
+// True if HLO text can hold this as one value: a bare word such as 3x3 or %add, a string, or balanced braces.
 bool is_value(std::string_view s) {
   if (s.empty()) return false;
   const char* const begin = s.data();

@@ -1,4 +1,4 @@
-// The older "HLO JSON": a syntax tree of HLO text, as planners of 2020 wrote it with a parser generator.
+// Reads the older "HLO JSON": a syntax tree of HLO text, as planners of 2020 wrote it with a parser generator.
 //
 //   {"Functions": [{"Name": "%add", "Params": [{"Name": "x", "Type": TYPE}, ...], "ReturnType": TYPE, "Body": [
 //      {"VarName": "%r", "Fn": {"ReturnType": TYPE, "Name": "add", "Argument": [{"Type": TYPE, "Value": VALUE}, ...]},

@@ -93,7 +93,7 @@ class JsonDecoder {
       case Store::kInt64: *static_cast<std::int64_t*>(member) = integer(field, schema); return;
       case Store::kInt32: {
         const std::int64_t v = integer(field, schema);
-        // Enum numbers and bit counts: what does not fit is as unknown as any other number.
+        // Enum numbers and bit counts: a number that does not fit is as unknown as any other.
         *static_cast<std::int32_t*>(member) = static_cast<std::int32_t>(std::clamp<std::int64_t>(
             v, std::numeric_limits<std::int32_t>::min(), std::numeric_limits<std::int32_t>::max()));
         return;

@@ -1,4 +1,4 @@
-// HloProto and HloModuleProto as proto3 JSON, into the structs of hlo_proto.h.
+// Reads HloProto and HloModuleProto as proto3 JSON into the structs of hlo_proto.h.
 //
 // Accepted: field names in lowerCamelCase or snake_case, in any order; default values present or left out; 64-bit
 // integers as strings or numbers; enums by name or number; bytes in base64 (also URL-safe, padding optional); NaN and

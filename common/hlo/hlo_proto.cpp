@@ -244,7 +244,7 @@ bool is_text(std::string_view s) {
   return true;
 }
 
-// Whether a message could be an HloInstructionProto: an opcode of letters and dashes in field 2, and a text or nothing
+// True if a message could be an HloInstructionProto: an opcode of letters and dashes in field 2, and a text or nothing
 // in field 1.
 bool is_instruction(std::string_view bytes) {
   Cursor cursor = cursor_of(bytes);
@@ -363,7 +363,7 @@ HloModuleProto decode_binary(std::string_view bytes, const std::string& source) 
                 "accepted are HloProto, HloModuleProto, HloSnapshot and messages that wrap one of them");
   }
   HloModuleProto module;
-  // Without a module the bytes are damaged: decoding them as what they start like tells where.
+  // Without a module the bytes are damaged: decoding them as the message that they begin like finds the place.
   const std::string_view body = modules.empty() ? bytes : modules.front();
   WireDecoder decoder(bytes, source);
   if (!modules.empty()) {

@@ -180,7 +180,7 @@ struct OpSharding {
   std::vector<OpSharding> tuple_shardings;
   std::unique_ptr<NamedShardingProto> named_sharding;
 };
-// ShapeProto::element_type of what is no array.
+// ShapeProto::element_type of shapes that are no arrays.
 constexpr std::int64_t kTupleType = 13, kOpaqueType = 14, kTokenType = 17, kBufferType = 34;
 // OpSharding::type.
 constexpr std::int64_t kReplicated = 0, kMaximal = 1, kTupleSharding = 2, kOther = 3, kManual = 4, kUnknownSharding = 5,
@@ -306,9 +306,9 @@ struct HloModuleProto {
 
 struct Schema;
 
-// How a value is written. kInt covers every integer type, bool and enum (varints; JSON numbers, strings, names).
+// The encoding of a value. kInt covers every integer type, bool and enum (varints; JSON numbers, strings, names).
 enum class Wire : std::uint8_t { kInt, kBool, kFloat, kDouble, kString, kBytes, kEnum, kMessage };
-// Where it is stored.
+// The type of the member in which a field is stored.
 enum class Store : std::uint8_t { kInt64, kInt32, kBool, kDouble, kText, kInts, kDoubles, kTexts, kMessage };
 
 struct EnumValue {

@@ -27,7 +27,7 @@ constexpr const char* kFormsHint =
     "JAX: "
     "jax.jit(step).lower(*args).as_text(\"hlo\", debug_info=True)";
 
-// How much of the input the recognition of text looks at.
+// The recognition of text looks at so many bytes of the input.
 constexpr std::size_t kProbeBytes = 4096;
 
 std::string_view skip_blanks(std::string_view s) {
@@ -104,7 +104,7 @@ bool is_text_protobuf(std::string_view code) {
   return false;
 }
 
-// Whether the outermost object has a key "Functions".
+// True if the outermost object has a key "Functions".
 bool is_ast_dump(std::string_view text, const std::string& source) {
   std::deque<std::string> arena;
   JsonCursor json(text, source, &arena);

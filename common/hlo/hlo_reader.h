@@ -1,6 +1,5 @@
-// Any accepted HLO form -> Graph. The form is recognised from the bytes, never from the file name:
-// HLO text, HloProto / HloModuleProto (binary, proto3 JSON or text format), the older AST-dump JSON; each may be
-// gzipped.
+// Reads any accepted form of HLO into a Graph. The form is recognised from the bytes, never from the file name: HLO
+// text, HloProto / HloModuleProto (binary, proto3 JSON or text format), the older AST-dump JSON; each may be gzipped.
 #pragma once
 
 #include <string>
@@ -24,8 +23,8 @@ struct HloModule {
 // Throws Error(kData): source:line:column, what was found, what was expected. What is wrong and changes nothing
 // (Graph::warnings) is logged.
 HloModule read_hlo(std::string bytes, const std::string& source);
-// The two halves of read_hlo, for tools that time them. `bytes` are already expanded.
-// Throws Error(kData) for what is no HLO at all (empty, MLIR, other binary data), with what to do.
+// The two halves of read_hlo, for tools that time them. `bytes` are already expanded. Throws Error(kData), with a hint,
+// for data that is not HLO at all (empty, MLIR, other binary data).
 HloForm detect_hlo_form(std::string_view bytes, const std::string& source);
 graph::Graph read_hlo_as(HloForm form, std::string bytes, const std::string& source,
                          graph::Faults faults = graph::Faults::kRefuse);

@@ -1,5 +1,5 @@
-// The field numbers and names of XLA's messages, as of 2026. What we do not read is simply not here: both decoders skip
-// unknown fields.
+// The field numbers and names of XLA's messages, as of 2026. Fields that we do not read are simply not here: both
+// decoders skip unknown fields.
 #include <algorithm>
 #include <type_traits>
 #include <utility>

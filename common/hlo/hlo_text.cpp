@@ -286,7 +286,7 @@ class TextReader : private TextCursor {
   // named.
   void read_inline_computations(const char* body) {
     const std::vector<const char*> braces = InlineComputations::find(body, end_);
-    // How deep each stands in the others.
+    // The ends of the computations around the current one: their number is the depth of nesting.
     std::vector<const char*> around;
     for (const char* const brace : braces) {
       while (!around.empty() && around.back() < brace) around.pop_back();
@@ -547,7 +547,7 @@ class TextReader : private TextCursor {
     expect(')', "after the number of a parameter");
   }
 
-  // Of an opcode we do not know: is the slot a list of instructions we have, or something else to be kept raw?
+  // For an unknown opcode: true if the slot is a list of known instructions; else it is kept raw.
   bool looks_like_operands() const {
     const char* p = past_space(p_);
     if (p < end_ && *p == ')') return true;

@@ -1,6 +1,7 @@
-// HLO text -> Graph, every dialect we have met: with and without '%', operand shapes printed or omitted, comments, glog
-// prefixes, no header, no ENTRY, no ROOT, stack-frame tables, raw JSON attributes, nested operand expressions
-// ("add(f32[] constant(1), x)"), compact tuple access ("%x#1.0"). One pass, no recursion on the input's depth.
+// Reads HLO text into a Graph, in every dialect met so far: with and without '%', operand shapes printed or omitted,
+// comments, glog prefixes, no header, no ENTRY, no ROOT, stack-frame tables, raw JSON attributes, nested operand
+// expressions ("add(f32[] constant(1), x)"), compact tuple access ("%x#1.0"). One pass, no recursion on the input's
+// depth.
 #pragma once
 
 #include <string>

@@ -167,7 +167,7 @@ class TextDecoder {
     }
   }
 
-  // One value of any kind, nested as deeply as it likes: what is open stands on a list, not on the stack.
+  // One value of any kind, nested to any depth: open brackets are kept in a list, not on the stack.
   void skip_value() {
     std::string open;
     do {

@@ -1,4 +1,4 @@
-// HloProto and HloModuleProto in protobuf's text format (.pbtxt), into the structs of hlo_proto.h.
+// Reads HloProto and HloModuleProto in protobuf's text format (.pbtxt) into the structs of hlo_proto.h.
 //
 // Accepted: `field: value`, `field { ... }` and `field < ... >`, lists in brackets, `,` or `;` between fields, #
 // comments, strings in either quotes with C escapes and in adjacent pieces, decimal, hexadecimal and octal integers,

@@ -146,7 +146,7 @@ class Writer {
     put("\n\n");
   }
 
-  // What stands between the parentheses.
+  // Writes the text between the parentheses.
   void slot(InstructionId id) {
     const Instruction& instruction = graph_.instruction(id);
     if (instruction.opcode == Opcode::kParameter) {
@@ -324,7 +324,7 @@ class Editor {
   }
 
   // Other names for the operands between `begin` and `end`, each "f32[2,3]{1,0} %name", or with less before the name.
-  // What stands before the name of one with another shape goes.
+  // The text in front of a name is dropped when the operand has another shape.
   void rename(const std::map<std::size_t, AddedLines::Renamed>& names, const char* begin, const char* end) {
     const auto in_name = [](char c) {
       return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||

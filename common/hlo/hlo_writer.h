@@ -1,5 +1,5 @@
-// Graph -> HLO text that XLA's own parser accepts, and that read_hlo_text reads back to the same graph: opcodes,
-// shapes, layouts, operands, attributes, parameters, roots, header. Callees are printed before their callers.
+// Writes a Graph as HLO text that XLA's own parser accepts, and that read_hlo_text reads back to the same graph:
+// opcodes, shapes, layouts, operands, attributes, parameters, roots, header. Callees are printed before their callers.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ struct OpcodeEdit {
   bool keep_operands = true;
 };
 
-// What one device reads of an operand (jax.shard_map's SPMDFullToShardShape).
+// The part of an operand that one device reads (jax.shard_map's SPMDFullToShardShape).
 struct LocalOperand {
   std::string sharding;  // of the whole
   std::string shape;     // of the part, without a layout: "f32[16,8]"
@@ -28,18 +28,18 @@ struct LocalOperand {
 struct WriteOptions {
   bool metadata = true;         // metadata={...} and the stack-frame tables it refers to (write_hlo_text only)
   bool operand_shapes = false;  // "add(f32[2] %a, f32[2] %b)": the older spelling (write_hlo_text only)
-  // The sharding to print for an instruction, raw ("{devices=[2,1]<=[2]}"), in place of the one it has. nullopt keeps
-  // what it has, "" drops it. Empty function: nothing changes.
-  std::function<std::optional<std::string>(graph::InstructionId)> sharding;
-  // Printed as num_partitions=N in place of what the header says; 0 keeps the header.
-  int num_partitions = 0;
-  // The value to print for any other attribute of an instruction, or of the header (kNone): nullopt keeps what it is,
+  // The sharding to print for an instruction, raw ("{devices=[2,1]<=[2]}"), in place of its own. nullopt keeps its own,
   // "" drops it. Empty function: nothing changes.
+  std::function<std::optional<std::string>(graph::InstructionId)> sharding;
+  // Printed as num_partitions=N in place of the header's number; 0 keeps the header.
+  int num_partitions = 0;
+  // The value to print for any other attribute of an instruction, or of the header (kNone): nullopt keeps it, "" drops
+  // it. Empty function: nothing changes.
   std::function<std::optional<std::string>(graph::InstructionId, const graph::Attribute&)> attribute;
   std::function<std::optional<OpcodeEdit>(graph::InstructionId)> opcode;
   // The shardings that an instruction reads its operand number i with: that operand then goes through annotations, one
-  // after the other, lines of their own before the instruction (custom-call "Sharding"; what XLA's partitioner makes a
-  // copy of). Empty: it is read as it is. Not for instructions with an OpcodeEdit.
+  // after the other, lines of their own before the instruction (custom-call "Sharding", which XLA's partitioner turns
+  // into a copy). Empty: it is read as it is. Not for instructions with an OpcodeEdit.
   std::function<std::vector<std::string>(graph::InstructionId, std::size_t)> operand_shardings;
   // The same for an instruction that is partitioned by hand (its own sharding is "{manual}"): behind the annotation
   // another line takes the device's part. Asked before operand_shardings.

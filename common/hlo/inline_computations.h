@@ -1,5 +1,6 @@
-// Computations that stand inside an attribute: to_apply={ a = f32[] parameter(0) ... }, branch_computations={{...}, f}.
-// The graph knows named computations only: the reader makes one of each before the instruction that calls it.
+// Reads computations that stand inside an attribute: to_apply={ a = f32[] parameter(0) ... },
+// branch_computations={{...}, f}. The graph knows named computations only: the reader makes one of each before the
+// instruction that calls it.
 #pragma once
 
 #include <optional>
@@ -14,7 +15,7 @@ namespace automap::hlo {
 
 class InlineComputations {
  public:
-  // Whether an attribute of this key and raw value holds at least one of them.
+  // True if an attribute of this key and raw value holds at least one of them.
   static bool holds(const graph::Attribute& attribute);
   // The '{' of every one between `begin` (behind the '{' of a computation) and that computation's end, in order, those
   // within others included. Linear; stops at whatever is not closed: the reader says so.

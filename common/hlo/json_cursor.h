@@ -1,4 +1,4 @@
-// A pull reader of JSON text: no tree in memory, no recursion, and every complaint has a line and a column.
+// A pull reader of JSON text: no tree in memory, no recursion, and every error has a line and a column.
 //
 //   JsonCursor json(text, "model.json", &arena);
 //   std::string_view key;
@@ -8,7 +8,7 @@
 //   json.end_document();
 //
 // Strict JSON (RFC 8259) of UTF-8 bytes; a leading byte order mark is ignored. Everything wrong throws Error(kData):
-// source:line:column, what was found, what was expected.
+// source:line:column, the text found, and the text expected.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class JsonCursor {
   // `text` and `arena` must outlive the views returned; strings with escapes go into `arena`.
   JsonCursor(std::string_view text, std::string source, std::deque<std::string>* arena);
 
-  // What the next value is, without reading it.
+  // The kind of the next value, without reading it.
   Kind peek();
   static const char* name(Kind kind);
 
@@ -46,7 +46,7 @@ class JsonCursor {
   // Nothing but blanks may follow.
   void end_document();
 
-  // Where the next token starts.
+  // The place where the next token starts.
   std::size_t position();
   void go_to(std::size_t position);  // a position returned before, for another look
 

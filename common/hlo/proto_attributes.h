@@ -1,5 +1,5 @@
-// Fields of XLA's messages -> the HLO text that XLA itself prints for them, so that a Graph read from a protobuf
-// carries the same attribute values as one read from the text of the same module.
+// Converts fields of XLA's messages to the HLO text that XLA itself prints for them, so that a Graph read from a
+// protobuf carries the same attribute values as one read from the text of the same module.
 //
 // Worked case: an HloInstructionProto {opcode: "reduce", dimensions: [1], called_computation_ids: [3]} whose
 // computation 3 is called "add" gives the attributes dimensions = "{1}", to_apply = "%add".
@@ -29,7 +29,7 @@ struct AttributeList {
   }
 };
 
-// What the ids in an instruction stand for. Names without '%'.
+// Names of the things that ids in an instruction refer to, without '%'.
 struct Names {
   std::function<std::string_view(std::int64_t)> computation;  // throws when there is none
   std::function<std::string_view(std::int64_t)> instruction;  // a control predecessor; "" when there is none
@@ -41,7 +41,7 @@ struct TypeNames {
   std::string_view name(std::int64_t element_type) const;
 };
 
-// All attributes of an instruction, in XLA's order. `predicate` tells that the first operand is a pred[] (what decides
+// All attributes of an instruction, in XLA's order. `predicate` says that the first operand is a pred[] (it decides
 // between true_computation= and branch_computations=).
 void instruction_attributes(const HloInstructionProto& instruction, bool predicate, const Names& names,
                             const TypeNames& types, AttributeList* out);

@@ -1,4 +1,4 @@
-// HloModuleProto -> Graph.
+// Converts an HloModuleProto to a Graph.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace automap::hlo::proto {
 
-// Takes the module apart as it goes. The graph keeps copies of what it needs; the decoded bytes may go afterwards.
+// Consumes the module. The graph keeps copies of the data that it needs; the decoded bytes may go afterwards.
 //
 // Ids: a reference means the instruction of the same computation with exactly this id, else the one with the same low
 // 32 bits (newer XLA packs computation_id << 32 | local id, some writers only in one of the two places). A missing id
@@ -17,7 +17,7 @@ namespace automap::hlo::proto {
 // far as they are given, else the last. Instructions that stand before their operands are put behind them.
 //
 // Throws Error(kData) naming `source`, the computation and the instruction: an id that names nothing or two things, a
-// cycle, no root, a literal that does not fit its shape, and whatever GraphBuilder refuses in text, too.
+// cycle, no root, a literal that does not fit its shape, and everything that GraphBuilder refuses in text, too.
 graph::Graph build_graph(HloModuleProto module, const std::string& source,
                          const std::vector<std::string>& unknown_types, graph::Faults faults = graph::Faults::kRefuse);
 

@@ -147,7 +147,7 @@ class Elements {
     }
   }
 
-  // How many there are; "many" may stand for any number above kMaxLiteralElements.
+  // The number of elements; above kMaxLiteralElements it may be any larger number.
   std::size_t size() const { return size_; }
 
   void print(std::size_t i, bool scalar, std::string* out) const {

@@ -1,4 +1,4 @@
-// Texts of single messages and fields, as XLA prints them in HLO: what proto_attributes.cpp puts together. The texts of
+// Texts of single messages and fields, as XLA prints them in HLO; proto_attributes.cpp puts them together. The texts of
 // shapes, layouts, shardings, constants and stack frames, which others need as well, are declared in
 // proto_attributes.h.
 #pragma once
@@ -19,12 +19,12 @@ std::string braced(const Ints& values);
 std::string bools(const Ints& values);
 // "\"...\"" with C escapes.
 std::string quoted(std::string_view s);
-// What HLO text has as a bare word; anything else in its place is put in quotes.
+// The text as a bare word of HLO; in quotes when it is none.
 std::string bare(std::string_view s);
 // The shortest of %.6g and %.17g (number32: %.9g of a float) that reads back the same.
 std::string number(double v);
 std::string number32(double v);
-// Whether a backend config or frontend attribute reads as one JSON object, so that XLA prints it without quotes:
+// True if a backend config or frontend attribute reads as one JSON object, so that XLA prints it without quotes:
 // balanced braces with respect to strings, and nothing behind the last.
 bool is_json_object(std::string_view s);
 // The value of an enum in lower case, without a prefix: ("RNG_UNIFORM") -> "rng_uniform".

@@ -1,4 +1,4 @@
-// The characters and words of HLO text: what hlo_text.cpp reads computations with.
+// A cursor over the characters and words of HLO text, with which hlo_text.cpp reads computations.
 //
 // Everything that is called for each instruction is defined here, so that it is inlined into the reader.
 #pragma once
@@ -17,10 +17,10 @@ namespace scan = graph::scan;
 // The line of `text` that starts at `begin`, without its end.
 std::string_view line_at(std::string_view text, std::size_t begin);
 
-// A place in the text, and what can be read there. The text belongs to the graph that `builder_` makes.
+// A place in the text, with functions that read from there. The text belongs to the graph that `builder_` makes.
 class TextCursor {
  protected:
-  // Blanks what a logger printed in front of the lines.
+  // Blanks the prefixes that a logger printed in front of the lines.
   TextCursor(std::string text, const std::string& source, graph::Faults faults);
 
   static constexpr const char* kExportHint =
@@ -82,7 +82,7 @@ class TextCursor {
     ++p_;
   }
 
-  // What stands at p_, for errors.
+  // The text at p_, for errors.
   std::string found() const;
 
   [[noreturn]] void fail(const char* at, const std::string& message, const std::string& hint = "") const {
@@ -91,7 +91,7 @@ class TextCursor {
 
   std::string_view slice(const char* begin) const { return {begin, static_cast<std::size_t>(p_ - begin)}; }
 
-  // Throws what tells people that this is something else (MLIR, JSON, a protobuf's text form).
+  // Throws an error that tells people that this is another form (MLIR, JSON, a protobuf's text form).
   void refuse_other_formats() const;
 
   void skip_string() {

@@ -155,7 +155,7 @@ struct DatasetReader::State {
     fail_data(shard_of(i).path + ", row " + std::to_string(i % manifest.shard_rows), what,
               "automap-inspect --verify says whether the file is as it was written");
   }
-  // Of a row read from outside the dataset's own checks: values of enumerations.
+  // Reads a row without checking its values; row() checks its enumerations.
   RowProblem read_row(std::uint64_t i) const;
 };
 
@@ -244,7 +244,7 @@ RowProblem DatasetReader::State::read_row(std::uint64_t i) const {
 
 RowProblem DatasetReader::row(std::uint64_t i) const {
   const RowProblem row = state_->read_row(i);
-  // An enumeration that no row of the version has; check_row() sees what is none at all.
+  // Version 1 has no rows with this enumeration; check_row() refuses values that are no enumeration at all.
   if (state_->manifest.version == 1 && row.schedule > pipeline::Schedule::k1f1bOverlap) {
     state_->bad_row(
         i, "schedule is " + std::to_string(static_cast<unsigned>(row.schedule)) + ", expected 0 or 1 in version 1");
@@ -307,7 +307,7 @@ std::optional<OracleLabel> DatasetReader::oracle(std::uint64_t i) const {
 
 namespace {
 
-// Reads all of a shard; `progress` gets the bytes done. What is wrong, or nothing.
+// Reads all of a shard; `progress` gets the bytes done. Returns the fault, or nullopt.
 std::optional<std::string> compare_hashes(const std::string& path, const ShardEntry& entry, ShardHashes hashes,
                                           const std::function<void(std::uint64_t)>& progress) {
   const Mapping mapping(path, entry.bytes);

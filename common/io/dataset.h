@@ -26,7 +26,7 @@ struct OracleLabel {
   std::vector<std::uint8_t> variants = {};  // [S], of those that problem_of_row(row) has; empty: the first
 };
 
-// What verify_dataset found wrong with a shard, or with one of its rows (counted in the shard, from 0).
+// A fault that verify_dataset found in a shard, or in one of its rows (counted in the shard, from 0).
 struct DatasetProblem {
   std::string shard;
   std::optional<std::uint64_t> row;
@@ -41,8 +41,8 @@ std::vector<DatasetProblem> verify_dataset(const std::string& folder,
 // SHA-256, which lists of versions 1 and 2 have, takes ten times as long as everything else on processors without
 // instructions for it. Version 3 has one of the list, which is looked at with it.
 enum class ShardHashes { kCrc, kCrcAndSha };
-// What is wrong with a shard that dataset.json lists: all that the manifest says of it, its attributes and its
-// structure are compared, its rows are not looked at. Nothing when all is as listed.
+// The fault of a shard that dataset.json lists: compares all entries of the manifest, its attributes and its structure,
+// but not its rows. nullopt when all is as listed.
 std::optional<std::string> shard_problem(const std::string& folder, const DatasetManifest& manifest,
                                          const ShardEntry& entry, ShardHashes hashes);
 

@@ -43,14 +43,14 @@ std::string line_of(const ShardEntry& entry, int version) {
   return line.dump();
 }
 
-// Of all lines of the list, each with a line end.
+// SHA-256 of all lines of the list, each with a line end.
 std::string list_hash(const DatasetManifest& manifest) {
   Sha256 sha;
   for (const ShardEntry& entry : manifest.shards) sha.update(line_of(entry, manifest.version) + "\n");
   return sha.hex();
 }
 
-// The last lines: the checksum of what stands before them.
+// The last lines: the checksum of the lines before them.
 std::string checksum_lines(std::string_view before) {
   return "  \"" + std::string(kChecksumKey) + "\": \"" + crc_text(crc32c(before)) + "\"\n}\n";
 }
@@ -142,7 +142,8 @@ class ManifestReader {
     throw Error(ErrorKind::kData, source_ + ": " + what, "docs/formats/dataset.md describes the file");
   }
 
-  // False when there is none. It is looked for in the text, so that a change of what JSON does not tell apart is one.
+  // False when there is none. It is looked for in the text, so that changes that JSON does not tell apart count as
+  // changes.
   bool check_checksum() const {
     if (!root_.contains(kChecksumKey)) return false;
     const std::size_t size = checksum_lines("").size();

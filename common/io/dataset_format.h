@@ -1,4 +1,4 @@
-// What a dataset is made of on disk, shared by its writer and its reader: the columns of a shard and dataset.json
+// The format of a dataset on disk, shared by its writer and its reader: the columns of a shard and dataset.json
 // (docs/formats/dataset.md).
 #pragma once
 
@@ -17,7 +17,7 @@ constexpr std::string_view kDatasetSchemaName = "automap.caw";
 // with a row's bytes, instead of one of the list. Both are read, and not written any more.
 constexpr int kDatasetVersion = 3;
 constexpr const char* kManifestName = "dataset.json";
-// What to do about shards that are missing or damaged.
+// The hint for shards that are missing or damaged.
 constexpr const char* kAgainHint = "run the automap-datagen command again: it writes the missing and damaged shards";
 std::string dataset_schema(int version = kDatasetVersion);  // "automap.caw/3"
 
@@ -45,7 +45,7 @@ struct DatasetColumn {
   std::size_t member_offset;  // where in RowProblem; not used by columns of labels
   std::size_t row_bytes() const { return bytes_of(type) * static_cast<std::size_t>(width); }
 };
-// Of a version, with or without labels, in the order they stand in a shard; those of labels are the last: cuts,
+// Columns of a version, with or without labels, in the order they stand in a shard; those of labels are the last: cuts,
 // device_cuts, variants (from version 2 on), length.
 const std::vector<DatasetColumn>& dataset_columns(bool oracle, int version = kDatasetVersion);
 
@@ -55,8 +55,9 @@ struct ShardEntry {
   std::uint64_t first_row = 0, rows = 0, bytes = 0;
   std::uint64_t caw_offset = 0;  // where /caw starts; 0 in compressed shards
   std::uint32_t crc32c = 0;      // of the whole file
-  // Of the file without /caw: HDF5's structures and the small columns, few enough to be checked whenever a dataset is
-  // opened (and before the HDF5 library, which damaged structures can crash, sees them). Compressed: the whole file.
+  // The checksum of the file without /caw: HDF5's structures and the small columns, few enough to be checked whenever a
+  // dataset is opened (and before the HDF5 library, which damaged structures can crash, sees them). Compressed: of the
+  // whole file.
   std::uint32_t rest_crc32c = 0;
   std::string sha256;  // of the whole file; empty from version 3 on
 };
@@ -74,7 +75,7 @@ struct DatasetManifest {
   std::uint64_t num_shards() const { return (rows + shard_rows - 1) / shard_rows; }
   std::uint64_t rows_of_shard(std::uint64_t shard) const;
   const ShardEntry* find(std::uint64_t shard) const;  // nullptr: not finished
-  // SHA-256 of what determines the rows: generator, seed, rows, config, labels. Not of how they are stored.
+  // SHA-256 of everything that determines the rows: generator, seed, rows, config, labels. Not of how they are stored.
   std::string fingerprint() const;
 };
 
@@ -93,8 +94,8 @@ std::string to_json_text(const DatasetManifest& manifest);
 // Throws Error(kData) naming `source` and the key: not JSON, another schema, a newer version, another checksum,
 // missing, unknown, out of range, shards that overlap.
 DatasetManifest parse_manifest(std::string_view text, const std::string& source);
-// What is left of the list of shards in a damaged dataset.json: its lines that fit `manifest`. What they say of the
-// files is still to be compared with them.
+// The list of shards as far as a damaged dataset.json still has it: its lines that fit `manifest`. Their entries are
+// still to be compared with the files.
 std::vector<ShardEntry> salvage_entries(std::string_view text, const DatasetManifest& manifest);
 
 }  // namespace automap::io

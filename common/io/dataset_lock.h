@@ -1,6 +1,6 @@
-// Who writes a dataset's folder. Jobs of an array share it: each claims the shards that it makes, by a locked file
-// `.shards-A-B.PID-K.tmp` that says whose it is. Claims are made and looked through under the folder's own lock, which
-// also protects dataset.json and is held for moments only. Readers look and take nothing.
+// Locks for the writers of a dataset's folder. Jobs of an array share it: each claims the shards that it makes, by a
+// locked file `.shards-A-B.PID-K.tmp` that says whose it is. Claims are made and looked through under the folder's own
+// lock, which also protects dataset.json and is held for moments only. Readers look and lock nothing.
 #pragma once
 
 #include <cstdint>

@@ -27,7 +27,7 @@ namespace automap::io {
 namespace {
 using pipeline::RowProblem;
 
-// Of HDF5's own structures in a shard, generously: for reserving space.
+// A generous estimate of HDF5's own structures in a shard, for reserving space.
 constexpr std::uint64_t kOverheadBytes = std::uint64_t{1} << 20;
 // Started on its way to the disk while the next rows are made.
 constexpr std::uint64_t kWriteBackBytes = std::uint64_t{8} << 20;
@@ -67,8 +67,8 @@ bool has_suffix(const std::string& text, std::string_view suffix) {
   return text.size() >= suffix.size() && std::string_view(text).substr(text.size() - suffix.size()) == suffix;
 }
 
-// What killed runs left. A shard being written is locked by whoever writes it, on whatever machine; dataset.json is
-// only written under the folder's lock, which the caller holds.
+// Removes the files that killed runs left. A shard being written is locked by its writer, on whatever machine;
+// dataset.json is only written under the folder's lock, which the caller holds.
 void remove_leftovers(const std::string& folder) {
   DIR* directory = ::opendir(folder.c_str());
   if (directory == nullptr) throw Error(ErrorKind::kIo, "cannot read " + folder + ": " + std::strerror(errno));
@@ -427,7 +427,7 @@ ShardEntry ShardWriter::commit() {
   }
   struct stat info = {};
   if (::fstat(file_->fd, &info) != 0) throw_shard_write_error(shown, errno);
-  // What was reserved and not needed goes back.
+  // Frees reserved space that was not needed.
   if (compressed_ && ::ftruncate(file_->fd, info.st_size) != 0) throw_shard_write_error(shown, errno);
   ShardEntry entry;
   entry.file = name_;

@@ -1,4 +1,4 @@
-// Writing datasets of rows (docs/formats/dataset.md): the folder with its manifest, and one shard at a time.
+// Writes datasets of rows (docs/formats/dataset.md): the folder with its manifest, and one shard at a time.
 //
 //   DatasetFolder folder("data", wanted);             // new, or continued when it holds the same thing
 //   ShardWriter shard("data", folder.manifest(), 0);
@@ -26,13 +26,13 @@ namespace automap::io {
 
 class DatasetFolder {
  public:
-  // Creates the folder (not its parents) and dataset.json, or reads what is there. With more rows wanted than there
+  // Creates the folder (not its parents) and dataset.json, or reads those that exist. With more rows wanted than there
   // are the manifest grows, and a last shard that was not full has to be written again. A damaged dataset.json is made
-  // again from what is wanted and from those of its lines that agree with their shards, once these or the rest of the
-  // file show that it is the same dataset. Removes temporary files that killed runs left. For as long as this object
-  // lives nobody else makes the shards first_shard .. last_shard - 1, nor changes the number of rows.
-  // Throws Error(kConfig) when the folder holds something else, naming every difference; Error(kIo) when somebody else
-  // is at these shards, naming him; Error(kIo), Error(kData).
+  // again from `wanted` and from those of its lines that agree with their shards, once these or the rest of the file
+  // show that it is the same dataset. Removes temporary files that killed runs left. For as long as this object lives
+  // nobody else makes the shards first_shard .. last_shard - 1, nor changes the number of rows. Throws Error(kConfig)
+  // when the folder holds something else, naming every difference; Error(kIo) when another process is at these shards,
+  // naming it; Error(kIo), Error(kData).
   DatasetFolder(std::string folder, const DatasetManifest& wanted, std::uint64_t first_shard = 0,
                 std::uint64_t last_shard = UINT64_MAX);
   ~DatasetFolder();
@@ -40,8 +40,8 @@ class DatasetFolder {
   DatasetFolder& operator=(const DatasetFolder&) = delete;
 
   const DatasetManifest& manifest() const { return manifest_; }
-  // True when the shard is listed and its file is what the list says (shard_problem, without SHA-256: the list has a
-  // checksum of its own, and what is in it was compared with the files before it got one).
+  // True when the shard is listed and its file agrees with the list (shard_problem, without SHA-256: the list has a
+  // checksum of its own, and its entries were compared with the files before it got one).
   bool is_complete(std::uint64_t shard) const;
   // Lists a finished shard: reads dataset.json again (others may have written), rewrites it atomically.
   void add(const ShardEntry& entry);
@@ -52,8 +52,8 @@ class DatasetFolder {
   std::optional<ShardClaim> claim_;
 };
 
-// What rows of a chunk of a compressed shard are stored as: shuffle and deflate as the HDF5 filters of these names do.
-// `rows` <= chunk_rows; missing rows are zeros. Safe from any thread.
+// Compresses rows into the bytes of a chunk of a compressed shard: shuffle and deflate as the HDF5 filters of these
+// names do. `rows` <= chunk_rows; missing rows are zeros. Safe from any thread.
 std::string compress_chunk(const float* caw, std::uint64_t rows, std::uint64_t chunk_rows);
 
 class ShardWriter {

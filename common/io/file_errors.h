@@ -1,4 +1,4 @@
-// How readers refuse what a file holds.
+// Errors that readers throw for the content of a file.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ namespace automap::io {
   throw Error(ErrorKind::kData, source + ": " + what, hint);
 }
 
-// What was found, for such a message: "'12abc'", cut where it is long.
+// The text found, for such a message: "'12abc'", cut where it is long.
 inline std::string shown(std::string_view text) {
   constexpr int kShown = 60;
   return "'" + excerpt(text, kShown) + "'";

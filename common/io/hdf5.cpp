@@ -19,11 +19,11 @@ namespace {
 
 // Without this much to spare the library is not started: it does not check all of its own allocations.
 constexpr std::size_t kLibraryBytes = std::size_t{16} << 20;
-// What reading may take, well above what any honest file needs: 16 MB in a second, six times its size.
+// Limits of reading, well above what any honest file needs: a second for 16 MB, and six times its size in memory.
 constexpr unsigned kReadSeconds = 2;
 constexpr std::uint64_t kBytesPerSecond = std::uint64_t{16} << 20;
 constexpr std::uint64_t kReadMemory = std::uint64_t{512} << 20, kReadMemoryFactor = 6;
-// Of a string: in an attribute it lies in an object header, which ends at 64 KiB.
+// The longest string: in an attribute it lies in an object header, which ends at 64 KiB.
 constexpr std::size_t kMostStringBytes = 60000;
 
 const char* class_name(H5T_class_t type) {
@@ -49,7 +49,7 @@ std::string_view fixed_string(const char* data, std::size_t size) {
   return {data, strnlen(data, size)};
 }
 
-// How Hdf5Reader::strings puts one.
+// Writes a string as Hdf5Reader::strings does.
 void put_short_string(ByteWriter* out, std::string_view text) {
   out->put<std::uint32_t>(static_cast<std::uint32_t>(text.size()));
   out->bytes().append(text);

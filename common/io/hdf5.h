@@ -1,8 +1,8 @@
-// The HDF5 library behind C++: a process of its own, handles that close themselves, failures as Error with the file and
-// the object named.
+// Wraps the HDF5 library for C++: it runs in a process of its own, handles close themselves, and failures are Errors
+// with the file and the object named.
 //
 // The library crashes and hangs on damaged files and where memory is short, and recovers badly from failed writes. So
-// it is called in a child of this process only, from in_hdf5_process(), and what is written is made in memory.
+// it is called in a child of this process only, from in_hdf5_process(), and files to write are made in memory.
 #pragma once
 
 #include <hdf5.h>
@@ -20,25 +20,26 @@
 
 namespace automap::io {
 
-// What the library is called for, which tells what its crash means.
+// The purpose of calling the library, which decides the meaning of a crash.
 enum class Hdf5Task {
   kReadUnknown,   // bytes from anywhere
   kReadVerified,  // bytes that a checksum says are as they were written
   kWrite,
 };
 
-// The answer of `work`, which runs in a child where it may call the library. `bytes` is how much it reads: what it may
-// take of time and memory depends on it. Throws what `work` throws; for its crash, or when it does not end,
+// The answer of `work`, which runs in a child where it may call the library. `bytes` is the number of bytes that it
+// reads; its limits of time and memory depend on it. Throws what `work` throws; for its crash, or when it does not end,
 // Error(kData) or Error(kIo) naming `source`; std::bad_alloc. Any thread.
 std::string in_hdf5_process(Hdf5Task task, const std::string& source, std::uint64_t bytes,
                             const std::function<std::string()>& work);
 // For children started otherwise: the first call of `work`, silences the library; throws std::bad_alloc.
 void start_hdf5();
-// And when `work` fails: throws std::bad_alloc when the library has failed for want of memory since it was started.
+// To be called when `work` fails: throws std::bad_alloc when the library has failed for want of memory since it was
+// started.
 void throw_if_out_of_memory();
-// Of a write that failed without a reason that is known: most likely memory ran out. `failed`: "x.h5: ...".
+// Throws for a write that failed without a known reason: most likely memory ran out. `failed`: "x.h5: ...".
 [[noreturn]] void throw_unexplained_write(const std::string& failed);
-// And what became of it, as in_hdf5_process() has it.
+// Turns the child's result into an answer or an Error, as in_hdf5_process() does.
 std::string hdf5_answer(Hdf5Task task, const std::string& source, ChildResult result);
 
 // Owns one HDF5 identifier.
@@ -67,7 +68,7 @@ class Hdf5Handle {
 // Opens a file in memory, which must outlive the handle and is not copied. Throws Error(kData) naming `source`.
 Hdf5Handle open_hdf5_bytes(std::string_view bytes, const std::string& source);
 
-// What the library itself says went wrong last, " (like this)"; empty when it says nothing. Without addresses.
+// The library's own last error message, " (like this)"; empty when it has none. Without addresses.
 std::string hdf5_reason();
 namespace internal {
 std::string readable_hdf5_reason(std::string_view description);  // for the tests
@@ -104,10 +105,10 @@ class Hdf5Reader {
   Hdf5Handle file_;
 };
 
-// What Hdf5Reader::strings put.
+// Reads the output of Hdf5Reader::strings.
 std::vector<std::string> read_strings(ByteReader* in);
 
-// What Hdf5Reader::table put: rows of `columns` values.
+// The output of Hdf5Reader::table: rows of `columns` values.
 struct Hdf5Table {
   std::uint64_t rows = 0, columns = 0;
   std::vector<float> values;
@@ -115,8 +116,8 @@ struct Hdf5Table {
 Hdf5Table read_table(ByteReader* in);
 
 // Makes one HDF5 file in memory: the same calls make the same bytes. Nothing has a variable length, so there are no
-// heaps, and all structure carries the library's own checksums. Failures are Error(kIo) naming `shown_path`, what users
-// call the file; Error(kData) for a string too long.
+// heaps, and all structure carries the library's own checksums. Failures are Error(kIo) naming `shown_path`, the users'
+// name of the file; Error(kData) for a string too long.
 class Hdf5Writer {
  public:
   explicit Hdf5Writer(std::string shown_path);

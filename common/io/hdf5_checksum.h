@@ -25,12 +25,11 @@ struct Hdf5Bytes {
   std::uint64_t extra = 0;  // bytes behind the end of the data that are no checksum
 };
 
-// What the first bytes and the checksum say of a file. Throws Error(kData) naming `source`: cut short, another checksum
-// than the file's.
+// The content of a file as its first bytes and its checksum state it. Throws Error(kData) naming `source`: cut short,
+// another checksum than the file's.
 Hdf5Bytes check_hdf5_bytes(std::string_view bytes, const std::string& source);
 
-// Where the data end, as the superblock says. Throws Error(kData) naming `source` when it says nonsense, or more than
-// there is.
+// The end of the data by the superblock. Throws Error(kData) naming `source` when that is nonsense, or beyond the file.
 std::uint64_t hdf5_data_end(std::string_view bytes, const std::string& source);
 
 // Appends the checksum.

@@ -1,5 +1,5 @@
-// Profiles as CSV (docs/formats/profile.md): the columns by position and the attributes. Times at other numbers of
-// samples and shared weights have no place there.
+// Reads and writes profiles as CSV (docs/formats/profile.md): the columns by position and the attributes. Times at
+// other numbers of samples and shared weights have no place there.
 #pragma once
 
 #include <string>

@@ -37,7 +37,7 @@ std::string to_csv(const pipeline::Profile& profile);
 void save_profile(const std::string& path, const pipeline::Profile& profile);
 // The steps of save_profile, for who opens the file before the work and commits it after the report.
 void check_profile_name(const std::string& path);
-// Whether the name is of the form that has tables of times, and of widths (Profile::times, widths).
+// True if files of this name's form have tables of times, and of widths (Profile::times, widths).
 bool keeps_tables(const std::string& path);
 void write_profile(AtomicFile& file, const std::string& path, const pipeline::Profile& profile);
 

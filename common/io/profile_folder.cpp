@@ -68,7 +68,7 @@ ProfileSet load_profiles(const std::vector<std::string>& paths, const ProfileByt
       try {
         set.profiles.push_back(load(file, read, kMostFileBytes));
       } catch (const Error& error) {
-        // What was asked for is right, and so is the program: the file is not.
+        // The question and the program are right, and only this file is not.
         if (error.kind() != ErrorKind::kData && error.kind() != ErrorKind::kIo && error.kind() != ErrorKind::kConfig) {
           throw;
         }

@@ -1,4 +1,4 @@
-// Several profiles at once: files named one by one, and folders of them.
+// Loads several profiles at once: files named one by one, and folders of them.
 #pragma once
 
 #include <functional>
@@ -31,10 +31,10 @@ using ProfileBytesReader = std::function<pipeline::Profile(std::string bytes, co
 constexpr std::size_t kMostFolderFiles = 4096;
 
 // Paths are files, or folders, of which every regular file is tried, those of folders below too, in the order of their
-// paths; names that begin with a dot are left out. What a folder holds besides profiles is skipped, and said; a file
-// that is named itself must be a profile.
-// `read`: by default read_profile. Throws Error(kIo) when a path cannot be read, Error(kData) when a named file is no
-// profile, when a folder has none that can be read (saying what was wrong with the first file) or too many files.
+// paths; names that begin with a dot are left out. Other files of a folder are skipped and reported; a file that is
+// named itself must be a profile. `read`: by default read_profile. Throws Error(kIo) when a path cannot be read,
+// Error(kData) when a named file is no profile, when a folder has none that can be read (naming the fault of the first
+// file) or too many files.
 ProfileSet load_profiles(const std::vector<std::string>& paths, const ProfileBytesReader& read = {});
 
 }  // namespace automap::io

@@ -65,7 +65,7 @@ struct ShardChecks::State {
   }
 
   void look_at_all() {
-    // Of this thread alone, on Linux.
+    // On Linux this changes the priority of this thread alone.
     static_cast<void>(::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), kLowestPriority));
     for (std::size_t shard = 0; shard < shards.size() && !over && damaged == kNone; ++shard) check(shard, true);
   }

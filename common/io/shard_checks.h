@@ -1,6 +1,6 @@
-// Checksums of shards that are in use: each shard is read once, before its first row is given out, and the others in
-// the meantime by a thread of low priority, so that a row of a damaged shard is never used and damage further on is
-// heard of before it is reached.
+// Verifies the checksums of shards that are in use: each shard is read once, before its first row is given out, and the
+// others in the meantime by a thread of low priority, so that a row of a damaged shard is never used and damage further
+// on is reported before it is reached.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// What the HDF5 library does for shards of datasets (docs/formats/dataset.md): makes all but their data, and says where
-// the data lie. It runs in a child process (common/io/hdf5.h).
+// HDF5 work for shards of datasets (docs/formats/dataset.md): makes everything but their data, and finds where the data
+// lie. It runs in a child process (common/io/hdf5.h).
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 
 namespace automap::io {
 
-// Where the values of a shard start in its file, in bytes.
+// Places of a shard's values in its file, in bytes.
 struct ShardPlaces {
   std::uint64_t caw = 0;               // 0 in a compressed shard
   std::vector<std::uint64_t> columns;  // as in dataset_columns()
 };
 
-// What is known of a shard before it is made.
+// Properties of a shard that are known before it is made.
 struct ShardPlan {
   std::string path;   // of the file, which is overwritten
   std::string shown;  // what people call it
@@ -50,7 +50,7 @@ struct ShardBytes {
   std::string path;
   std::string_view bytes;
   const ShardEntry* entry = nullptr;
-  // Of a compressed shard: memory for /caw, shared with the child.
+  // For a compressed shard: memory for /caw, shared with the child.
   char* expanded_caw = nullptr;
 };
 

@@ -1,5 +1,5 @@
-// Parts of a cluster that a plan stands on: some of its devices, in an order of their own, and replicas of several
-// devices of a server taken for one. A part knows what its devices are called in the whole (Cluster::device_numbers).
+// Parts of a cluster for a plan: some of its devices, in an order of their own, or replicas of several devices of a
+// server taken as one. A part knows the numbers of its devices in the whole cluster (Cluster::device_numbers).
 #pragma once
 
 #include <vector>
@@ -22,8 +22,8 @@ std::vector<int> devices_of(const Cluster& cluster, const std::vector<ServerShar
 // The first `devices` devices.
 Cluster first_devices(const Cluster& cluster, int devices);
 
-// How many equal servers side by side hold a replica of `width` devices: 1 where a server has as many. 0: no number of
-// them does, or others stand in one server and these would not.
+// The number of equal servers side by side that hold a replica of `width` devices: 1 where a server has as many. 0: no
+// number of them does, or another server holds a replica alone, so that servers are not combined.
 int servers_of_replica(const Cluster& cluster, const ServerGroup& group, int width);
 
 bool one_server_holds(const Cluster& cluster, int width);
@@ -32,20 +32,20 @@ void require_one_server(const Cluster& cluster, int width);
 // Throws Error(kUsage) where a server of `part` has fewer devices than in `whole`.
 void require_whole_servers(const Cluster& part, const Cluster& whole);
 
-// Every `width` devices of a server taken for one: replicas that many devices wide. Links are those of one of its
-// devices, numbers those of its first. Devices of a server that are left over take no part. Where no server has so many
+// Takes every `width` devices of a server as one: replicas that many devices wide. Links are those of one of its
+// devices, numbers those of its first. Left-over devices of a server take no part. Where no server has so many devices,
 // a replica is several whole servers of one group, as one server of one device: it sends over the ports of all of them,
-// and what is inside it goes over ports, too. Throws Error(kUsage) where no such servers make up a replica.
+// and its inner traffic goes over ports, too. Throws Error(kUsage) where no such servers make up a replica.
 Cluster replicas_of(const Cluster& cluster, int width);
 
 // A part asked about as a cluster of its own, which it is the whole of.
 Cluster as_whole(Cluster part);
 
-// What device `device` of a part (0-based) is called in the whole, and server `server`.
+// The number of a part's device `device` (0-based) in the whole, and of its server `server`.
 int device_number(const Cluster& cluster, int device);
 int server_number(const Cluster& cluster, int server);
 
-// Which servers are alike: for each the first that has the same devices, as many of them, and the same links.
+// For each server the first one like it: with the same devices, as many of them, and the same links.
 std::vector<int> alike_servers(const Cluster& cluster);
 
 }  // namespace automap::machine

@@ -26,7 +26,7 @@ namespace {
 constexpr const char* kSchemaPrefix = "automap.cluster/";
 constexpr int kClusterVersion = 1;
 constexpr std::uint64_t kMaxClusterBytes = 16 << 20;
-// Between a figure and what was measured of the same links.
+// The largest ratio between a figure and the measurement of the same links.
 constexpr double kLargestContradiction = 2;
 
 // "did you mean X? " when some candidate is near, else "".
@@ -59,7 +59,7 @@ DeviceType read_device(const JsonValue& value) {
   return device;
 }
 
-// The figure for `intra` of servers that were measured: what their largest all-reduce shows.
+// The figure for `intra` of measured servers, from their largest all-reduce.
 double measured_intra(const JsonValue& value, const ServerGroup& servers) {
   const double bus = bus_bytes_per_ms(servers.links) / kBytesPerMsPerGByteS;
   if (bus > 0) return bus;
@@ -90,7 +90,7 @@ ServerGroup read_servers(const JsonValue& value, const MeasuredLinks& links, con
                           "leave intra_gbytes_per_s out to use what was measured");
     }
   } else {
-    // An own all-reduce inside a server says what the links do; anything else adds to what is known of the device's.
+    // An own all-reduce inside a server replaces the known links of the device; any other measurement adds to them.
     if (!(bus_bytes_per_ms(servers.links) > 0)) {
       servers.links = with_known(servers.links, known_links(servers.device));
     }
@@ -197,7 +197,7 @@ Cluster parse_cluster(std::string_view json_text, const std::string& source) {
       "a cluster file is JSON, see docs/formats/cluster.md; presets: " + join(cluster_preset_names())};
   const Json document = parse_json(json_text, from);
   const JsonValue root(document, from);
-  // Before anything else, so that a file of another kind or of a newer version is called what it is.
+  // Checked first, so that a file of another kind or of a newer version is named as such.
   root.schema(kSchemaPrefix, kClusterVersion, "a cluster file", kClusterVersion);
   root.only_keys({"schema", "name", "servers", "intra_latency_us", "inter_latency_us", "devices", "collectives"});
   Cluster cluster;

@@ -1,5 +1,5 @@
-// The machines a plan is made for. File form `automap.cluster/1`: docs/formats/cluster.md.
-// GB = 1e9 bytes, GiB = 2^30 bytes. Devices are numbered server by server in file order (the linear device order).
+// The cluster that a plan is made for. File form `automap.cluster/1`: docs/formats/cluster.md. GB = 1e9 bytes, GiB =
+// 2^30 bytes. Devices are numbered server by server in file order (the linear device order).
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct ServerGroup {
   double intra_gbytes_per_s = 0;  // between two devices of one server
   double inter_gbytes_per_s = 0;  // of the server's network port; a link between two servers has the smaller one
   std::string device;             // key into Cluster::devices
-  // What was measured of its links, which counts then in place of the figures above; empty: ring formulas.
+  // Measurements of its links, which replace the figures above; empty: ring formulas.
   MeasuredLinks links = {};
 };
 
@@ -38,8 +38,8 @@ struct Cluster {
   double intra_latency_us = 0;
   double inter_latency_us = 0;
   std::map<std::string, DeviceType> devices;
-  // Of a part of a cluster (chosen_devices.h): what each of its devices, and each of its servers, is there, 0-based.
-  // Empty: it is whole.
+  // For a part of a cluster (chosen_devices.h): the number of each of its devices, and of each of its servers, in the
+  // whole, 0-based. Empty: this is the whole.
   std::vector<int> device_numbers, server_numbers;
   std::vector<int> servers_taken_for_one;  // of such a part: how many there, side by side, each of its servers is
 

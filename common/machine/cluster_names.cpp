@@ -1,4 +1,4 @@
-// Clusters by name: presets, and names that say what is in them, DEVICE-SERVERSxDEVICES[@NETWORK].
+// Clusters by name: presets, and names that describe the cluster, DEVICE-SERVERSxDEVICES[@NETWORK].
 #include "common/machine/cluster_names.h"
 
 #include <algorithm>
@@ -56,8 +56,8 @@ constexpr Preset kPresets[] = {
     {"h200-4x8", 4, "h200-141gb", 450, 400, 3, 5},
 };
 
-// What a server of other devices is taken to be, where a name asks for one: the vendors' own figures, one way, and what
-// such servers usually have of a network. Assumptions: nobody measured them here.
+// Assumed servers of other devices, where a name asks for one: the vendors' own figures, one way, and the network that
+// such servers usually have. Nobody measured them here.
 constexpr Preset kOtherServers[] = {
     // NVLink 5, 1800 GB/s both ways; 8 x 400 Gbit/s.
     {"b200", 0, "b200", 900, 400, 3, 5},

@@ -1,4 +1,4 @@
-// Clusters by name: presets, and names that say what is in them.
+// Clusters by name: presets, and names that describe the cluster.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace automap::machine {
 
-// How such a name is made, for people.
+// The form of a name that describes a cluster, for people.
 constexpr const char* kClusterGrammar =
     "DEVICE-SERVERSxDEVICES[@NETWORK] (h100-512x8@400g, a100-80gb-128x8@hdr4, l4-1x4)";
 

@@ -26,7 +26,8 @@ CollectiveTime at_once(const CollectiveTime& inside, const CollectiveTime& betwe
   return CollectiveTime(lines);
 }
 
-// Of a collective's bytes, for one way around: what a device sends to others in its server, and a server over its port.
+// Shares of a collective's bytes, for one round of the ring: those that a device sends to others in its server, and
+// those that a server sends over its port.
 struct Shares {
   double inside = 0, port = 0;
 };
@@ -67,7 +68,7 @@ std::optional<CollectiveTime> as_measured(Operation operation, const CollectiveG
   const double port = bytes_per_ms(links, {group.devices_per_server, 1, false}), times = rounds(operation);
   const Shares shares = shares_of(operation, group);
   const CollectiveTime between(times * (group.servers - 1) * links.between_latency_ms, times * shares.port / port);
-  // What was measured is of a ring in one server.
+  // The measurement is of a ring in one server.
   const double d = group.devices_per_server, measured_share = (d - 1) / d;
   const double more = measured_share > 0 ? shares.inside / measured_share : 1;
   return at_once(in->times(1, more), between);

@@ -1,6 +1,6 @@
-// How long collectives and messages take: (operation, bytes, group) -> ms. The one place that knows; planners and
-// profiles ask here. Two sources: what was measured on the group's links
-// (common/machine/links.h), else ring formulas: the ring all-reduce of Baidu and NCCL (2 (n-1) hops of bytes / n each).
+// The cost model of collectives and messages: (operation, bytes, group) -> ms. Planners and profiles take all such
+// times from here. Two sources: measurements of the group's links (common/machine/links.h), else ring formulas: the
+// ring all-reduce of Baidu and NCCL (2 (n-1) hops of bytes / n each).
 #pragma once
 
 #include <array>
@@ -28,9 +28,9 @@ struct CollectiveLine {
   bool operator==(const CollectiveLine& o) const { return latency_ms == o.latency_ms && ms_per_byte == o.ms_per_byte; }
 };
 
-// ms of bytes: the least of its lines, as libraries choose the protocol that is fastest for a message; nothing for 0
-// bytes. Concave, so that time grows with the bytes and falls per byte, and that no message gets faster by being cut
-// into several (what bounds and the exact solver stand on).
+// ms of bytes: the least of its lines, as libraries choose the protocol that is fastest for a message; 0 for 0 bytes.
+// Concave, so that time grows with the bytes and falls per byte, and that no message gets faster by being cut into
+// several (bounds and the exact solver rely on this).
 class CollectiveTime {
  public:
   static constexpr std::size_t kLines = 3;
@@ -38,7 +38,7 @@ class CollectiveTime {
 
   CollectiveTime() = default;
   CollectiveTime(double latency_ms, double ms_per_byte) { lines_.fill({latency_ms, ms_per_byte}); }
-  // Of fewer lines the last is repeated.
+  // Fewer lines: the caller repeats the last.
   explicit CollectiveTime(const Lines& lines) : lines_(lines) {}
 
   double ms(double bytes) const {
@@ -51,9 +51,9 @@ class CollectiveTime {
     return least;
   }
   const Lines& lines() const { return lines_; }
-  // Of a message without end: ms(bytes) >= latency_ms() + bytes * ms_per_byte().
+  // The slope for endless messages: ms(bytes) >= latency_ms() + bytes * ms_per_byte().
   double ms_per_byte() const;
-  // Of the shortest message.
+  // The latency of the shortest message.
   double latency_ms() const;
   // Every line's latency and pace times a factor.
   CollectiveTime times(double latency_factor, double pace_factor) const;
@@ -71,7 +71,8 @@ struct CollectiveGroup {
   int devices_per_server = 1;                           // the most of them in one server
   double intra_bytes_per_ms = 0, intra_latency_ms = 0;  // inside a server; the slowest of the group's
   double inter_bytes_per_ms = 0, inter_latency_ms = 0;  // of a server's network port; the slowest of the group's
-  // Where the links of the group's servers were measured; the slowest of them. Null: the figures above.
+  // Measurements of the links of the group's servers, where there are any; the slowest of them. Null: the figures
+  // above.
   const MeasuredLinks* measured = nullptr;
 };
 
@@ -99,8 +100,8 @@ inline CollectiveTime all_to_all(const CollectiveGroup& group, Ring ring) {
   return collective(Operation::kAllToAll, group, ring);
 }
 
-// What messages between devices have: each pair its own link inside a server; between servers each pair no more than
-// its own way to the port, and all together the ports.
+// Links for messages between devices. Inside a server each pair has its own link. Between servers no pair exceeds its
+// own way to the port, and all together share the ports.
 struct MessageLinks {
   double inside_latency_ms = 0, inside_bytes_per_ms = 0;    // a pair
   double between_latency_ms = 0, between_bytes_per_ms = 0;  // a pair; infinity: what the ports have
@@ -119,9 +120,10 @@ inline double bytes_per_ms(const MessageLinks& links, const MessageGroups& group
   return ports < pairs ? ports : pairs;
 }
 
-// Of `bytes` that this group and another one hold whole on every device, each its own, both ways at once: afterwards
-// both hold the sum. Each device swaps its share, so that all ports of the group work; between two all-reduces' halves,
-// which gather what was swapped. `inside`: both groups stand in one server.
+// Exchange of sums with another group. Both groups hold `bytes` whole on every device, each its own; both ways at once;
+// afterwards both hold the sum. Each device swaps its share, so that all ports of the group work. It runs between the
+// two halves of the groups' all-reduces, the second of which gathers the swapped shares. `inside`: both groups stand in
+// one server.
 CollectiveTime exchange(const CollectiveGroup& group, bool inside);
 
 }  // namespace automap::machine

@@ -17,14 +17,16 @@ namespace {
 
 constexpr std::uint64_t kMaxLogBytes = 16 << 20;
 constexpr int kMostDevices = 4096;
-// Gradients are larger; what takes them is not told by smaller messages.
+// The largest size must be at least this: gradients are larger, and smaller messages do not tell their time.
 constexpr double kLeastLargest = 1 << 20;
 constexpr std::size_t kLeastSizes = 3, kMostSizes = 1000;
-// What no links do, of bus bandwidth (bytes around a ring): a column in another unit. The least counts from
-// kLeastLargest on; over 1 Gbit/s of Ethernet there is less between servers than anything inside one has.
+// Limits of bus bandwidth (bytes around a ring) that no real link passes: beyond them the column is in another unit.
+// The lower limits count from kLeastLargest bytes on; 1 Gbit/s Ethernet between servers is slower than any link inside
+// one.
 constexpr double kMostBusGBytes = 1e4, kLeastBusGBytesInside = 0.1, kLeastBusGBytes = 1e-3;
 constexpr double kMostBytes = 1e13;
-// Of neighbouring sizes above kSmallestFitted.
+// Limits between neighbouring sizes above kSmallestFitted: the ratio of their bytes, and the ratio of their times over
+// that of their bytes.
 constexpr double kWidestHole = 128, kSteepest = 8;
 // So many times the bytes take longer.
 constexpr double kFlatBytes = 64, kFlatTime = 1.2;

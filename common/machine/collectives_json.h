@@ -1,4 +1,4 @@
-// `collectives` of cluster files: docs/formats/cluster.md.
+// Reads and writes the `collectives` of cluster files (docs/formats/cluster.md).
 #pragma once
 
 #include <string>
@@ -23,8 +23,8 @@ void check_groups_fit(const JsonValue& value, const MeasuredLinks& links, int de
 // Its lines: read_collectives of it gives the same.
 Json collectives_json(const MeasuredLinks& links);
 
-// The rules of measured times of one operation, for other files that hold such: one more size and its time ("ms", or
-// what `ms_each` of the unit is), both above 0, the size above the one before, the time not below it ...
+// The rules of measured times of one operation, for other files that hold such: one more size and its time ("ms", or a
+// number of `unit`, each `ms_each` ms), both above 0, the size above the one before, the time not below it ...
 void add_measured_time(const JsonValue& bytes, const JsonValue& time, const std::string& unit, double ms_each,
                        std::vector<MeasuredTime>* times);
 // ... and, of all of them, enough sizes, up to those of gradients. Throw the kind of error of the value's source.

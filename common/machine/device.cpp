@@ -1,4 +1,4 @@
-// What a device model says, and the file form of devices that no table knows.
+// Reads, writes and describes device models, in the file form of devices that no table knows.
 #include "common/machine/device.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ constexpr const char* kTypes[] = {"f64", "f32", "tf32", "f16", "bf16", "f8", "i8
 constexpr std::pair<const char*, const char*> kAliases[] = {
     {"h100-80gb", "h100"}, {"h200-141gb", "h200"}, {"b200-180gb", "b200"}};
 
-// The constants that are one number: their key in files, and what it may be.
+// The constants that are one number: their key in files, and their range.
 struct Scalar {
   const char* name;
   double DeviceModel::*member;
@@ -217,7 +217,7 @@ std::optional<DeviceModel> find_device(const std::string& name) {
 
 namespace {
 
-// "host_us=40,memory_gib=79" over a device; `whole` is what the user wrote, and the name of the device that comes out.
+// Applies "host_us=40,memory_gib=79" to a device; `whole` is the user's text, and the name of the resulting device.
 DeviceModel with_changes(const DeviceModel& device, const std::string& changes, const std::string& whole) {
   const JsonSource from{whole, ErrorKind::kConfig,
                         "DEVICE:KEY=VALUE[,KEY=VALUE...]; docs/device-model.md lists the keys, such as host_us and "

@@ -1,5 +1,6 @@
-// The devices that models are trained on: what their data sheets say, what share of it kernels reach, and the file form
-// of others (schema automap.device/1, docs/device-model.md). How long kernels take on them: profile/time_estimator.h.
+// The devices that models are trained on: the figures of their data sheets, the share of those that kernels reach, and
+// the file form of other devices (schema automap.device/1, docs/device-model.md). profile/time_estimator.h estimates
+// the time of kernels on them.
 #pragma once
 
 #include <map>
@@ -10,10 +11,10 @@
 
 namespace automap::machine {
 
-// What of a type's peak matrix products reach:
+// The share of a type's peak that matrix products reach:
 //   share · tiles / (tiles + half_tiles · cores) · k / (k + half_length),
-// tiles = results / 128², times k / 4096 for longer contractions, which are split. So half_tiles tiles per core, or a
-// contracted length of half_length, reach half of what endless ones do.
+// tiles = results / 128², times k / 4096 for longer contractions, which are split. So a product with half_tiles tiles
+// per core, or with a contracted length of half_length, reaches half of an endless one's share.
 struct MatmulEfficiency {
   double share = 0.9;  // of an endless product, in (0, 1]
   double half_tiles = 0.25;
@@ -33,7 +34,7 @@ struct DeviceModel {
   double link_gbytes_per_s = 0;    // bus bandwidth of one device to its peers; 0: collectives count as free
   int cores = 1;                   // SMs
 
-  // The constants: what measurements say beyond the data sheet. Their defaults are assumptions.
+  // Constants from measurements beyond the data sheet. Their defaults are assumptions.
   double launch_us = 2.5;           // what one kernel adds in a stream of kernels
   double host_us = 3;               // between two launches by the host, for which kernels or passes wait
   double elementwise_passes = 1;    // of elementwise kernels and reductions: what they move over what one fused kernel
@@ -42,8 +43,8 @@ struct DeviceModel {
   double memory_efficiency = 0.85;  // share of the peak bandwidth that a streaming kernel reaches, in (0, 1] as below
   double gather_efficiency = 0.5;   // the same of rows read (gather) or added to (scatter) at indices
   double scatter_efficiency = 0.3;
-  // Of the clock that shares of peaks were measured at, what a step keeps: single kernels on a cold device run faster
-  // than the power limit lets whole steps run.
+  // Whole steps keep this share of the clock that shares of peaks were measured at: single kernels on a cold device run
+  // faster than the power limit lets whole steps run.
   double sustained_clock = 1;
   double vector_efficiency = 0.7;  // of the operations that vector units can issue
   double matmul_efficiency = 0.9;  // the share of types without a row in `matmul`; half_tiles and half_length
@@ -54,7 +55,7 @@ struct DeviceModel {
   double vector_convolution_efficiency = 0.35;
   std::map<std::string, MatmulEfficiency> matmul;  // by type, as peak_tflops
 
-  // Where a constant is from, by its name in device_constants(); one that is not in here is an assumption.
+  // The sources of constants, by name in device_constants(); a constant without a source is an assumption.
   std::map<std::string, std::string> sources;
 
   // The type on whose units products in `type` run; an absent type falls back: f8, i8 -> bf16 -> f16 -> f32; bf16, f16,

@@ -26,7 +26,7 @@ constexpr const char* kPower =
 // Measured steps of GPT models under Megatron (vTrain), fitted on those of 12 layers; the ones of 20 are the other
 // half.
 constexpr const char* kSteps = "training steps measured on A100s (vTrain), fitted on half";
-// What is left to choose on an A100 between the throughputs that NVIDIA published of BERT-Large and ResNet-50 (TF32);
+// The remaining constants of an A100 are chosen from NVIDIA's published throughputs of BERT-Large and ResNet-50 (TF32);
 // all of them were used, none kept back.
 constexpr const char* kPublished = "published step times of BERT-Large and ResNet-50";
 
@@ -57,7 +57,8 @@ DeviceModel volta() {
   set(&device, "vector_convolution_efficiency", &DeviceModel::vector_convolution_efficiency, kLikeVolta, kAceso);
   set(&device, "sustained_clock", &DeviceModel::sustained_clock, 1, kUnderLoad);
   set_matmul(&device, "f16", {0.78, 0.1, 45}, kAceso);
-  // The wide layers measured say little about half_tiles: among equal fits, what published f32 steps are nearest to.
+  // The wide layers measured say little about half_tiles: of equal fits, the one nearest to published f32 steps is
+  // taken.
   set_matmul(&device, "f32", {0.92, 0.25, 64}, kWideResNets);
   return device;
 }
@@ -122,7 +123,7 @@ DeviceModel by_sheet(std::map<std::string, double> peak_tflops, double gbytes_pe
   return device;
 }
 
-// What the vendor's sheet of a card gives with f32 sums, in the order of a table: f32, tf32, 16 bits, 8 bits.
+// Peaks from the vendor's data sheet of a card, with f32 sums, in the order of the sheet: f32, tf32, 16 bits, 8 bits.
 std::map<std::string, double> peaks(double f32, double tf32, double half, double f8, double i8) {
   std::map<std::string, double> all = {{"f32", f32}, {"tf32", tf32}, {"f16", half}, {"bf16", half}, {"i8", i8}};
   if (f8 > 0) all["f8"] = f8;
@@ -146,7 +147,7 @@ const std::vector<DeviceModel>& device_table() {
       named("h100", 80, hopper(3350)),
       named("h200", 140, hopper(4800)),
       named("b200", 178, blackwell()),
-      // NVIDIA A10 (2021), L4 and L40S (2023), GeForce RTX 4090 (2022): PCIe 4.0 x16. What a card shows of its memory.
+      // NVIDIA A10 (2021), L4 and L40S (2023), GeForce RTX 4090 (2022): PCIe 4.0 x16. The memory that a card reports.
       named("a10", 22, by_sheet(peaks(31.2, 62.5, 125, 0, 250), 600, 25, 72)),
       named("l4", 22, by_sheet(peaks(30.3, 60.5, 121, 242.5, 242.5), 300, 25, 58)),
       named("l40s", 44, by_sheet(peaks(91.6, 183, 362, 733, 733), 864, 25, 142)),

@@ -1,4 +1,4 @@
-// The devices that are known by name.
+// The table of devices that are known by name.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// How far estimates are expected to be from what would be measured, for reports and for asking what a plan is worth
-// when they are wrong. Sources: docs/device-model-measured.md; what was measured on nothing is an assumption.
+// The expected error of estimates against measurements, for reports and for robustness of plans against such errors.
+// Sources: docs/device-model-measured.md; errors without any measurement are assumptions.
 #pragma once
 
 #include <string>
@@ -14,13 +14,13 @@ struct ExpectedError {
   double larger() const { return less > more ? less : more; }
 };
 
-// Of the compute of a stage, estimated for `device` (a name or alias of the device table, or another one), in a module
-// whose compute is mostly `work`: an operation and the type it is computed in, "matmul f16", "convolution f32" (f32
-// means tf32 where there are units for it). Empty: not known, the largest of the device's.
+// The error of a stage's compute, estimated for `device` (a name or alias of the device table, or another one), in a
+// module whose compute is mostly `work`: an operation and the type it is computed in, "matmul f16", "convolution f32"
+// (f32 means tf32 where there are units for it). Empty `work`: unknown, the largest error of the device.
 ExpectedError compute_error(const std::string& device, const std::string& work);
-// Of a transfer or a collective: as measured on such links, or by ring formulas.
+// The error of a transfer or a collective: measured on such links, or by ring formulas.
 ExpectedError link_error(bool measured);
-// Of activations and workspace.
+// The error of activations and workspace.
 ExpectedError memory_error();
 
 }  // namespace automap::machine

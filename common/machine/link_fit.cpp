@@ -10,7 +10,7 @@
 namespace automap::machine {
 namespace {
 
-// Of the error with fewer lines, what is left of it.
+// A further line must bring the error down to this share.
 constexpr double kWorthALine = 0.95;
 
 // Sums over a run of points for least squares of (latency + bytes * pace) / ms - 1.
@@ -115,7 +115,7 @@ class Fit {
   double least_error_ = std::numeric_limits<double>::infinity();
 };
 
-// Of the points those that are fitted.
+// The points that are fitted: without the smallest messages.
 Span<const MeasuredTime> fitted_of(Span<const MeasuredTime> points) {
   std::size_t first = 0;
   while (first + 3 < points.size() && points[first].bytes < kSmallestFitted) ++first;

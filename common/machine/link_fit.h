@@ -1,4 +1,4 @@
-// Measured times of one operation on one group, sizes and milliseconds, as the lines of a CollectiveTime.
+// Fits the lines of a CollectiveTime to measured times (sizes and milliseconds) of one operation on one group.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// Servers whose devices are of one type and whose links inside are not: to what is split inside a server they are as
-// different as two types of devices, so they are told apart by names: "h100", and "h100 (links 2)" with slower links.
+// Tells servers apart whose devices are of one type and whose links inside differ: "h100", and "h100 (links 2)" with
+// slower links. For work that is split inside a server they are as different as two types of devices.
 #pragma once
 
 #include <string>
@@ -11,9 +11,9 @@ namespace automap::machine {
 // The type of a device that with_link_kinds() has named: "h100 (links 2)" -> "h100". Others are as they are.
 std::string device_type(const std::string& name);
 
-// The cluster with a name for every such kind of servers, those with the fastest links first, which keep the type's
-// name: so that it is the same in whatever order servers are named. What is known of the type holds for all. Of more
-// than kMostLinkKinds of a type the others count as the last. Clusters that use such names themselves stay as they are.
+// Names every such kind of servers, those with the fastest links first, which keep the type's name: so the names do not
+// depend on the order of servers. Facts about the type hold for all. Of more than kMostLinkKinds of a type the others
+// count as the last. Clusters that use such names themselves stay as they are.
 constexpr int kMostLinkKinds = 8;
 Cluster with_link_kinds(Cluster cluster);
 

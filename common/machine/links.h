@@ -1,5 +1,5 @@
-// What links were measured to do: times of collectives and messages by operation and number of devices, of the devices
-// whose links are known, and of a user's own (the `collectives` of a cluster file, docs/formats/cluster.md).
+// Measured links: times of collectives and messages by operation and number of devices, of known devices, and of a
+// user's own cluster (the `collectives` of a cluster file, docs/formats/cluster.md).
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@ namespace automap::machine {
 
 struct DeviceModel;
 
-// What was measured of one operation on one group.
+// The measured time of one operation on one group.
 struct MeasuredCollective {
   Operation operation = Operation::kAllReduce;
   int devices = 2;  // kSend: 2
@@ -25,37 +25,37 @@ struct MeasuredCollective {
   }
 };
 
-// Of one kind of server.
+// Measurements of the links of one kind of server.
 struct MeasuredLinks {
   std::vector<MeasuredCollective> rows;
 
   bool empty() const { return rows.empty(); }
-  // Whether what is known of the links inside a server (of those between servers) has a row without a measurement.
-  // Nothing: no row says anything of them, so that the cluster's figures count.
+  // True if some row about the links inside a server (or between servers) is assumed and not measured. nullopt: no row
+  // is about them, so that the cluster's figures count.
   std::optional<bool> assumed(bool inside) const;
-  // Of so many devices of one server. A number that was not measured has the bandwidth of the next smaller one that was
-  // (of the smallest, when all are larger), by the ring's share (n-1)/n of the bytes, and its latency by log2 n; an
-  // operation that was not measured is half an all-reduce, as in a ring (an all-reduce: twice what was). Nothing: none
-  // of them was measured.
+  // The time on so many devices of one server. A number that was not measured has the bandwidth of the next smaller
+  // measured one (of the smallest, when all are larger), by the ring's share (n-1)/n of the bytes, and its latency by
+  // log2 n. An operation that was not measured is half an all-reduce, as in a ring (an all-reduce: twice the measured
+  // one). nullopt: none of them was measured.
   std::optional<CollectiveTime> inside(Operation operation, int devices) const;
-  // Over several servers: only what was measured itself.
+  // Over several servers: only exact measurements.
   std::optional<CollectiveTime> across(Operation operation, int devices, int servers) const;
   // From one device to another: its endless line, which sizes of a few MB and more keep to.
   std::optional<CollectiveLine> send(bool inside) const;
   bool operator==(const MeasuredLinks& o) const { return rows == o.rows; }
 };
 
-// Of a device of common/machine/device.h, by name or alias, eight in a server: inside the server, and from one of its
-// devices to one of another server where that was measured. Empty: not known.
+// Links of a device of common/machine/device.h, by name or alias, eight in a server: inside the server, and from one of
+// its devices to one of another server where that was measured. Empty: not known.
 const MeasuredLinks& known_links(const std::string& device);
-// Of a device: the known ones, but for a file that gives a known device another link_gbytes_per_s.
+// Links of a device model: the known ones, unless a file gives a known device another link_gbytes_per_s.
 const MeasuredLinks& known_links(const DeviceModel& device);
 // `rows`, and of `known` those operations inside servers (between them) of which `rows` has none there.
 MeasuredLinks with_known(const MeasuredLinks& rows, const MeasuredLinks& known);
 // Bytes per ms and device of an endless all-reduce of the largest measured group inside a server; 0: not measured. The
 // figure that ring formulas have for `intra`.
 double bus_bytes_per_ms(const MeasuredLinks& links);
-// Of two servers' links those that count for both: of the slower one; null, where one of them was not measured.
+// The slower of two servers' links, which counts for both; null where one of them was not measured.
 const MeasuredLinks* slower(const MeasuredLinks* a, const MeasuredLinks* b);
 
 }  // namespace automap::machine

@@ -102,7 +102,7 @@ class Reader {
     } else if (number_of(words[0].text)) {
       row(words);
     }
-    // Anything else is what programs around it print.
+    // Anything else was printed by programs around it.
   }
 
   void note_other_test(const std::vector<Word>& words) {

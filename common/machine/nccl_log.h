@@ -1,4 +1,4 @@
-// The text that nccl-tests print (all_reduce_perf, sendrecv_perf, ...): a header of "#" lines, of which one names each
+// Reads the output of nccl-tests (all_reduce_perf, sendrecv_perf, ...): a header of "#" lines, of which one names each
 // rank, then a row per size: bytes, elements, type, operation, root, and time in us out of place and in place.
 #pragma once
 
@@ -20,9 +20,9 @@ struct NcclLog {
 
 // Lines may begin as mpirun tags them ("[1,0]<stdout>:").
 // Throws Error(kConfig) "source:line:column: ..." on what is no such table, on another test, on wrong results, on fewer
-// ranks than the header says, on a row that has fewer columns than the header or no number, on times
-// that are not above 0 or that halve although the size grows, on sizes that do not grow, on a size left out of those
-// that the header says, and on a log that ends before the last of them.
+// ranks than the header says, on a row that has fewer columns than the header or no number, on times that are not above
+// 0 or that halve although the size grows, on sizes that do not grow, on a size left out of those that the header says,
+// and on a log that ends before the last of them.
 NcclLog parse_nccl_log(std::string_view text, const std::string& source);
 
 }  // namespace automap::machine

@@ -62,7 +62,7 @@ struct Times {
   std::vector<double> forward, backward;  // [n]
 };
 
-// The least time of every position over the kinds and what a stage may be.
+// The least time of every position over the kinds and variants of a stage.
 Times least_of(const std::set<Kind>& kinds, std::size_t n) {
   Times least{std::vector<double>(n, kInfinity), std::vector<double>(n, kInfinity)};
   std::set<std::tuple<const double*, const double*, double>> seen;  // many have the same times

@@ -1,4 +1,4 @@
-// What no plan is below, whatever the widths of its stages (mixed_widths.h).
+// Lower bounds on the step time that hold for plans with stages of any widths (mixed_widths.h).
 //
 // Any plan of stages of any widths t is turned into a plan of one problem of single devices, the relaxed one, with the
 // same cuts, that is nowhere longer:
@@ -12,10 +12,10 @@
 //   - The relaxed problem knows no memory and no idling, and gradients and optimizer take no time behind the backward.
 // The path terms of V rise with every F, B and t, and fall as K rises up to M, so those of the relaxed plan with K = M
 // are at most those of the plan's; and they are neither above the plan's V nor above its simulated step (cost.h: each
-// is a path through the schedule). The balance of work over the least device time that any width has for each position
-// (Problem::work_ms) is the simplest bound on them, lower_bound_all_cuts the closest.
-// Samples are counted in parts, the least common multiple of the widths to a sample, so that a group of g devices takes
-// a whole number of them where any width can share the micro-batch on it.
+// is a path through the schedule). The simplest bound on them is the balance of work over the least device time that
+// any width has for each position (Problem::work_ms); the closest is lower_bound_all_cuts. Samples are counted in
+// parts, the least common multiple of the widths to a sample, so that a group of g devices takes a whole number of them
+// where any width can share the micro-batch on it.
 #pragma once
 
 #include <memory>

@@ -29,8 +29,8 @@ int least_in_flight(const Problem& problem, Schedule schedule, int stages, int s
   return schedule == Schedule::kAdaptive ? 1 : in_flight(schedule, stages, stage, problem.micro_batches());
 }
 
-// The stages of given device cuts, and what a stage (p0, p1] of them costs and must obey. All of compute, weight and
-// memory grow with the interval, which is what the sweeps below rely on.
+// The stages of given device cuts, with the cost and the limits of a stage (p0, p1] of them. All of compute, weight and
+// memory grow with the interval; the sweeps below rely on that.
 class Shares {
  public:
   Shares(const Problem& problem, const std::vector<int>& device_cuts, Schedule schedule, BalanceBy by, int variant)
@@ -56,7 +56,7 @@ class Shares {
   bool valid() const { return valid_; }  // whether a stage can run on every group; else nothing else may be asked
   int stages() const { return stages_; }
   const Problem& problem() const { return problem_; }
-  // What was asked of these shares, units of work.
+  // Units of work that questions about these shares have cost and that nobody has paid yet.
   void spend(std::int64_t units) const { units_ += units; }
   std::int64_t unpaid() const { return units_; }
   const BalancedCuts::Key& key() const { return key_; }
@@ -86,13 +86,13 @@ class Shares {
     const double share = problem_.least_memory_bytes(p0, p1, group, in_flight_[at(s)], variant_) / group.capacity_bytes;
     return (!by_memory || within(share, limit)) && (!limited_ || share <= 1);
   }
-  // Whether the two may differ for stages that begin at p0.
+  // True if short_enough() may differ from may_be_short_enough() for stages that begin at p0.
   bool needs_more_than_parts(int s, int p0) const {
     return (limited_ || by_ == BalanceBy::kMemory) &&
            problem_.entry_beyond_least(p0, *groups_[at(s)], in_flight_[at(s)], variant_) > 0;
   }
-  // The least cost above a limit that anything was refused for since this was asked last: what was asked under that
-  // limit comes out alike under every limit below that cost.
+  // The least cost above a limit for which anything was refused since the last call: an answer under that limit is the
+  // same under every limit below that cost.
   double least_refused() const { return std::exchange(least_refused_, kInfinity); }
   bool long_enough(int s, int p0, int p1) const {
     return p1 > p0 && (!needs_variable_ || problem_.variables(p0, p1) > 0) && !problem_.idles(p0, p1, *groups_[at(s)]);
@@ -283,8 +283,8 @@ std::optional<std::vector<int>> narrowest_cuts(const Shares& shares, double limi
 
 // Halving an interval of doubles this often leaves nothing of it, whatever its ends are.
 constexpr int kMostBaselineHalvings = 128;
-// How far above the bound limits are tried, as a share of it: the first, how many times as far each goes as the one
-// before, and the last before no limit is set.
+// Limits are tried at growing distances above the bound, as shares of it: the first distance, the factor from one to
+// the next, and the largest one before no limit is set.
 constexpr double kFirstStep = 1e-4, kStepGrowth = 8, kLastStep = 100;
 
 // The relaxation without lower limits on the stages, by greedy covers: a lower bound that is mostly tight.
@@ -338,7 +338,7 @@ double least_largest_cost(const Shares& shares) {
   return reached;
 }
 
-// The same, from what is known or for those who ask next.
+// The same from the cache, or computed and stored there.
 double least_largest_cost(const Shares& shares, BalancedCuts* known) {
   if (known == nullptr) return least_largest_cost(shares);
   if (const std::optional<BalancedCuts::Least> found = known->least(shares.key())) {
@@ -351,7 +351,7 @@ double least_largest_cost(const Shares& shares, BalancedCuts* known) {
   return least;
 }
 
-// Of a limit that some cuts are within.
+// The narrowest cuts within a limit, which must admit some cuts.
 std::vector<int> narrowest_cuts(const Shares& shares, double limit, BalancedCuts* known) {
   if (known != nullptr) {
     if (std::optional<BalancedCuts::Cuts> found = known->within(shares.key(), limit)) {

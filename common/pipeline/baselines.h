@@ -1,5 +1,5 @@
-// Planners without proof and without learning: the baselines every other planner is measured against, made as strong as
-// their time allows. docs/cost-model.md, "Baselines".
+// Planners without proof and without learning: the baselines that every other planner is compared with, made as strong
+// as their time allows. docs/cost-model.md, "Baselines".
 //
 // All of them respect memory and the variables constraint: the plan they return is feasible, or there is none
 // (nullopt: none found, which proves nothing unless said otherwise). All are deterministic: their work is counted.
@@ -21,15 +21,15 @@
 
 namespace automap::pipeline {
 
-// What a plan is judged by: V (cost.h) or the event simulation (schedule.h).
+// The objective that ranks plans: V (cost.h) or the event simulation (schedule.h).
 enum class Objective { kValue, kSimulated };
 const char* to_string(Objective objective);  // "value", "simulated"
 double length_ms(const Problem& problem, const Plan& plan, Objective objective);
 
-// Whether there are instructions and devices for so many stages.
+// True if the problem has enough instructions and devices for so many stages.
 bool fits_shape(const Problem& problem, int stages);
 
-// What judging a plan of so many stages costs, units of work.
+// The cost of judging a plan of so many stages, in units of work.
 std::int64_t judging_units(const Problem& problem, int stages, Objective objective);
 
 // Problem::useful_variants of any of the stages, ascending.
@@ -41,8 +41,8 @@ std::optional<Plan> data_parallel_plan(const Problem& problem, Schedule schedule
 
 // Equal instruction counts, cuts floor(s n / S), on equal device shares, device cuts floor(s D / S). When that is
 // infeasible the cuts move as little as possible (the largest move is least) to make it feasible on those shares.
-// nullopt when no cuts are feasible on equal device shares (exact), or S exceeds n or D.
-// `work`, here and below, is told what this cost when given: what takes no time worth speaking of comes to its end.
+// nullopt when no cuts are feasible on equal device shares (exact), or S exceeds n or D. `work`, here and below, gets
+// the cost of the call when given; a quick call does not stop when the work is over.
 std::optional<Plan> uniform_plan(const Problem& problem, int stages, Schedule schedule, Work* work = nullptr);
 
 enum class BalanceBy {
@@ -51,8 +51,8 @@ enum class BalanceBy {
   kMemory,      // the largest share of a device's memory used is least; ignores whether that is below 1
 };
 
-// What balancing one problem came to: planners that ask for the same again have it at once. They pay what it cost, so
-// that they get as far as without. Several threads may use it.
+// Caches the results of balancing one problem, so that planners that ask again get them at once. They pay the same
+// units as without the cache, so that their searches end at the same place. Thread-safe.
 class BalancedCuts {
  public:
   // Device cuts, schedule, balance and variant.

@@ -85,7 +85,8 @@ class PositionRuns {
   std::vector<std::int32_t> of_position_;
 };
 
-// Of each position's backward on the first device, at the micro-batch of the profile or the samples nearest to it.
+// Backward time of each position on the first device, ms, at the number of samples nearest to the profile's
+// micro-batch; c_ms where the profile has no such times.
 std::vector<double> backward_ms(const Profile& profile, const std::vector<DeviceTimes>& times) {
   if (times.empty() || times.front().samples.empty()) return profile.c_ms;
   const DeviceTimes& first = times.front();
@@ -136,7 +137,7 @@ Profile coarse_profile(const Profile& profile, const std::vector<int>& ends) {
   out.c_ms = runs.sums(profile.c_ms);
   out.a_bytes = runs.lasts(profile.a_bytes);
   out.layer = runs.firsts(profile.layer);
-  // What both a profile and a width have.
+  // Merges the fields that a profile and a width have in common.
   const auto coarsen = [&](const auto& from, auto* to) {
     to->w_bytes = runs.sums(from.w_bytes);
     to->gradient_bytes = runs.sums(from.gradient_bytes);

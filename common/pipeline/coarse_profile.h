@@ -1,4 +1,4 @@
-// A profile seen from a few of its cuts: what stands between two of them is one position.
+// Coarsens a profile: all positions between two of the chosen cuts become one position.
 #pragma once
 
 #include <vector>
@@ -7,9 +7,10 @@
 
 namespace automap::pipeline {
 
-// The positions that runs end at, ascending, the last of them n; one for each of `positions` equal parts of 1..n (all,
-// where there are no more): that behind which fewest bytes cross. What a planner would cut is mostly there. Positions
-// that compute more than such a part does in the mean stand alone, so that no run is much of the whole.
+// Chooses the ends of runs, ascending, the last of them n. In each of `positions` equal parts of 1..n (in all
+// positions, where there are no more) the run ends at the position behind which fewest bytes cross, where planners
+// mostly cut. Positions that compute more than such a part does in the mean stand alone, so that no run is much of the
+// whole.
 //
 // a = 9, 5, 7, 0 and 2 positions: 2, 4. Where c = 1, 1, 9, 1: 2, 3, 4.
 std::vector<int> thinnest_cuts(const Profile& profile, int positions);

@@ -11,7 +11,8 @@ namespace {
 constexpr double kNoStep = 1e-12;  // a step of rounding size is no step
 // A corridor with more labels than this is tried again half as wide.
 constexpr std::int64_t kMostLabels = 60000;
-// Where plans may be refused for what no stage alone decides (stages that idle beside the others), more are looked at.
+// Plans may be refused for a reason that no stage alone decides (stages that idle beside the others); then more are
+// kept.
 constexpr int kKept = 8;
 
 // Cuts that may be used, ascending: a list, or every one of 1..count.

@@ -1,4 +1,4 @@
-// V: the length of one synchronous 1F1B step in closed form. The one implementation, used by everything.
+// Computes V, the length of one synchronous 1F1B step in closed form. All planners use this implementation.
 // docs/cost-model.md derives every term; schedule.h has the event recurrence that V approximates from below. For
 // kAdaptive V is that of as many micro-batches in flight as memory allows, which bounds every choice of them from
 // below.
@@ -16,14 +16,13 @@ namespace automap::pipeline {
 // One micro-batch through the pipeline. forward/backward: [S] ms; transfer: [S-1] ms one way.
 struct PipelineTimes {
   std::vector<double> forward_ms, backward_ms;
-  // [S] what of the gradient sync is exposed behind the last backward, as V has it, and the exchange of shared
-  // gradients.
+  // [S] the gradient sync that V counts as exposed behind the last backward, and the exchange of shared gradients.
   std::vector<double> allreduce_ms;
   std::vector<double> transfer_ms;
-  // Each [S] or empty. The same with what of the sync is left bucket by bucket (empty: allreduce_ms);
-  // the optimizer, once per step (empty: none).
+  // Each [S] or empty. The exposed sync simulated bucket by bucket, and the exchange (empty: allreduce_ms); the
+  // optimizer, once per step (empty: none).
   std::vector<double> sync_left_ms = {}, optimizer_ms = {};
-  // K_s of the simulation and of V, [S]; empty: what the schedule says.
+  // K_s of the simulation and of V, [S]; empty: as the schedule prescribes.
   std::vector<int> in_flight = {}, value_in_flight = {};
   int num_stages() const { return static_cast<int>(forward_ms.size()); }
 };
@@ -33,12 +32,12 @@ PipelineTimes pipeline_times(const Problem& problem, const Plan& plan);
 // The same into vectors that are there already.
 void pipeline_times(const Problem& problem, const Plan& plan, PipelineTimes& times);
 
-// What one more stage adds to them, but for transfers and what is in flight.
+// Appends the times of one more stage, without transfers and micro-batches in flight.
 void add_stage_times(const Problem& problem, int p0, int p1, const DeviceGroup& group, int variant,
                      PipelineTimes& times);
 
-// And what is in flight of an adaptive plan: as many as memory allows, at least one; in_flight where the plan says
-// none.
+// Appends the micro-batches in flight of an adaptive plan: as many as memory allows, at least one; in_flight where the
+// plan says none.
 void add_most_in_flight(const Problem& problem, int p0, int p1, const DeviceGroup& group, int variant, const Plan& plan,
                         PipelineTimes& times);
 
@@ -71,8 +70,8 @@ void for_each_stage(const Problem& problem, const Plan& plan, const Visit& visit
   }
 }
 
-// K_s of every stage as the plan runs: its warmup, else what the schedule says; for kAdaptive as many as memory allows
-// (at least 1) and no more than in front.
+// K_s of every stage as the plan runs: its warmup, else as the schedule prescribes; for kAdaptive as many as memory
+// allows (at least 1) and no more than in front.
 std::vector<int> in_flight_of(const Problem& problem, const Plan& plan);
 
 // Cuts strictly increasing within 1..n-1 and 1..D-1, as many device cuts as cuts; variants and warmup empty or one per
@@ -80,13 +79,13 @@ std::vector<int> in_flight_of(const Problem& problem, const Plan& plan);
 bool valid_structure(const Problem& problem, const Plan& plan);
 bool valid_structure(const Plan& plan, int num_instructions, int num_devices, int micro_batches, int num_variants);
 
-// Whether a stage idles beside the mean of all of the plan's, which compute all_ms together.
+// True if a stage computes so little that it counts as idle; all_ms is the compute of all `stages` stages together.
 inline bool idles_beside(double compute_ms, double all_ms, int stages) {
   return compute_ms < kIdleShare * all_ms / stages;
 }
 
-// Empty when the plan may run, else the reason in words with the stage named ("stage 2 needs 18.2 GiB
-// of 16.0 GiB on each device", "stage 3 has no trainable variable").
+// Empty when the plan may run, else the reason in words with the stage named ("stage 2 needs 18.2 GiB of 16.0 GiB on
+// each device", "stage 3 has no trainable variable").
 std::string infeasible_reason(const Problem& problem, const Plan& plan);
 bool feasible(const Problem& problem, const Plan& plan);
 

@@ -15,7 +15,7 @@
 namespace automap::pipeline {
 namespace {
 
-// Whether what is known of the two says that they compute equally fast; nothing when one is in no table.
+// True if both devices have the same compute and memory rates; nullopt when one of them is in no table.
 std::optional<bool> equally_fast(const std::string& a, const std::string& b) {
   const std::string type_a = machine::device_type(a), type_b = machine::device_type(b);
   if (type_a == type_b) return true;

@@ -14,7 +14,7 @@ using namespace internal;  // NOLINT(google-build-using-namespace): the solver's
 // With more labels per stage count than this a better incumbent pays.
 constexpr std::int64_t kManyLabels = 100000;
 
-// Plans looked at beyond those wanted, where some may be refused for what no stage alone decides.
+// Further plans to look at, where some may be refused for a reason that no stage alone decides.
 constexpr int kMoreWhereSomeIdle = 7;
 
 // With more pivots than this, runs of pivots come first.
@@ -233,8 +233,8 @@ class StageRange {
           std::min(output.bound_ms[static_cast<std::size_t>(stages - first_)], options_.upper_bound_ms);
     }
   }
-  // Good plans: from few pivots and few devices, then with more of both below what is known by then, each time moved
-  // on all of them. Where nothing is known the limit is raised from below until the beam finds a plan.
+  // Finds good plans: from few pivots and few devices, then with more of both below the best known value, each time
+  // moved on all of them. Where nothing is known the limit is raised from below until the beam finds a plan.
   void search(ProgramInput input) {
     struct Level {
       int pivots, devices, beam;
@@ -249,7 +249,7 @@ class StageRange {
     }
   }
 
-  // A beam over these pivots and about so many device cuts, below what is known, and corridors around what it finds.
+  // A beam over these pivots and about so many device cuts, below the best known value, and corridors around its plans.
   void improve(ProgramInput input, const std::vector<int>& few, int devices, int beam) {
     const Points points = exact_points(problem_, few);
     input.points = &points;

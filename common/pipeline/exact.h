@@ -59,7 +59,7 @@ std::vector<int> grid_pivots(int num_instructions, int grid);
 Plan refine_in_corridor(const Problem& problem, Plan plan, int pivot_radius = 8, int device_radius = 2,
                         Work* work = nullptr);
 
-// What V of no plan of 1..max_stages stages (entry stages - 1) is below, from sums and the largest instruction alone;
+// Lower bounds on V of plans of 1..max_stages stages (entry stages - 1), from sums and the largest instruction alone;
 // infinite where there are fewer devices.
 std::vector<double> simple_lower_bounds_ms(const Problem& problem, Schedule schedule, int max_stages);
 

@@ -6,7 +6,8 @@
 namespace automap::pipeline::internal {
 namespace {
 
-// How much of the room a label takes up, for a beam: 1 is all of it. Without a limit, its length.
+// The share of the threshold that a label uses up, by which a beam ranks labels: 1 is all of it. Without a limit, the
+// label's length.
 double strain(const Candidate& c, const Threshold& most) {
   if (most.x == kInfinity) return c.x + c.y;
   double strain = std::max(c.x / most.x, (c.x + c.y) / most.xy);
@@ -56,7 +57,7 @@ void Program::evaluate(std::size_t begin, std::size_t size, const terms::InFligh
     const double small = kPlain ? share * t : terms::smaller(t - b, b);
     const double x = terms::x_behind_stage<kFull, kStalls>(sx[q], kFull ? sp[q] : 0.0, t, small, k);
     const double p = kFull ? sp[q] + t : 0.0;
-    // What drains in front of the suffix hides its sync: here the most favourable stage is the longest one.
+    // The backward drain in front of the suffix hides its sync; when relaxed, the longest drain is the most favourable.
     const double drain = kRelaxed ? (other_backward[q] - from_other_backward) * scale : b;
     const double bytes = gradient[q] - from_gradient;
     double own = 0;
@@ -120,7 +121,7 @@ void Program::keep_front(std::vector<Candidate>& candidates) {
   stairs_.clear();
   kept_.clear();
   for (const Candidate& c : candidates) {
-    // A front of very many stairs takes time, and what is stopped is thrown away.
+    // A front of very many stairs takes time, and the result of a search that is stopped is thrown away.
     if ((kept_.size() + 1) % kKeptPerPoll == 0 && over()) break;
     const auto after =
         std::upper_bound(stairs_.begin(), stairs_.end(), c.p,
@@ -320,8 +321,8 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
   }
 }
 
-// What stages from point i share with others: copies to be summed like their own gradients, and the exchange, which
-// takes its time where the optimizer does.
+// Adds the gradients that stages from point i share with others: copies are summed like the stage's own gradients, and
+// the exchange takes its time where the optimizer does.
 void Program::add_shared(std::size_t i, const DeviceGroup& group, const PointColumns& columns, std::size_t count) {
   units_ += kPerInFlight * static_cast<std::int64_t>(count);
   for (std::size_t q = 0; q < count; ++q) {

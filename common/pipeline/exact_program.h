@@ -88,7 +88,7 @@ struct ProgramOutput {
   std::vector<std::vector<Completion>> by_stages;  // [S - min_stages], best first
   std::int64_t labels = 0;                         // kept in all
   std::int64_t tried = 0, transitions = 0;         // stages tried in front of labels, and in front of prefixes
-  // Of each point: a plan within the limit may cut there; such a plan was met that does.
+  // For each point: `reached`, a plan within the limit may cut there; `used`, such a plan that does was met.
   std::vector<char> reached, used;
   std::vector<Layer> layers;  // [length - 1], length 1..S-1, when asked for
 };
@@ -100,7 +100,7 @@ ProgramOutput run_program(const ProgramInput& input, Work& work);
 Plan refine_on_pivots(const Problem& problem, Plan plan, const std::vector<int>& pivots, int pivot_radius,
                       int device_radius, Work& work);
 
-// What is known about all plans of one schedule with min_stages..max_stages stages over `cuts`.
+// The known facts about all plans of one schedule with min_stages..max_stages stages over `cuts`.
 struct GapInput {
   const Problem* problem = nullptr;
   Schedule schedule = Schedule::k1f1b;
@@ -120,12 +120,12 @@ struct GapOutput {
 // bounds counts then.
 std::vector<GapOutput> close_gaps(const std::vector<GapInput>& inputs, bool only_best, Work& work);
 
-// What no plan of so many stages can be shorter than, whatever its cuts: the larger of
+// A lower bound on V of plans of so many stages, whatever their cuts: the larger of
 // - every device at work all the time, and the pipeline filled once;
 // - for every instruction, the stage that holds it: M times its compute plus the sync of its gradients and its update
-// on the best
-//   group of devices (the backward passes that hide an all-reduce stand in front of the stage in V's first term, too).
-// Of one stage: its V, whether it fits or not.
+//   on the best group of devices (the backward passes that hide an all-reduce stand in front of the stage in V's first
+//   term, too).
+// For one stage: its V, whether or not it fits.
 class SimpleBounds {
  public:
   SimpleBounds(const Problem& problem, Schedule schedule);

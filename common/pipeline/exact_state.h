@@ -48,7 +48,7 @@ struct Candidate {
   int next = 0, variant = 0;
 };
 
-// What the groups in front of d0 can tell about a group (d0, d1].
+// The properties of a group (d0, d1] that the groups in front of d0 depend on.
 struct GroupKind {
   int inside = 0;  // its size when it shares a server with the device in front of it and lies inside that server
   int servers = 0;
@@ -73,12 +73,12 @@ class Program {
   Program(const ProgramInput& input, Work& work);
 
   ProgramOutput run();
-  // For what was done since the last look.
+  // Pays for the work since the last call.
   void pay() { budget_.spend(std::exchange(units_, 0) + tables_.take_units() + coarse_tables_.take_units()); }
 
  private:
   // --- Shared ---
-  // What a stage of one group as one variant costs: columns at its known end, and rates.
+  // The cost of a stage of one group as one variant: columns at its known end, and rates.
   struct StageCost {
     double both = 0, backward = 0, optimizer = 0, gradient = 0;
     double last_bucket = 0;     // at its known start
@@ -133,9 +133,10 @@ class Program {
     std::vector<double> least_per_work;  // least_x_per_work of a fan, by length
   };
   GroupKind kind(int d0, int d1) const;
-  // Where a point's thresholds lie among those of its boundary.
+  // The place of a point's thresholds among those of its boundary.
   std::size_t coarse_of(int point) const { return at(in_.coarse == nullptr ? point : in_.coarse_of[at(point)]) - 1; }
-  // Of suffixes of `length` stages that start at a fan's device cut with a first group of this kind, point by point.
+  // The thresholds of suffixes of `length` stages that start at a fan's device cut with a first group of this kind, one
+  // per point.
   Threshold* thresholds(int length, const Fan& fan, int kind) {
     return &thresholds_[threshold_base_[at(length)] + (fan.first_row + at(kind)) * places(length)];
   }

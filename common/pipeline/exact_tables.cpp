@@ -55,7 +55,7 @@ StageTables::StageTables(const Problem& problem, const Points& points) : problem
   for (std::size_t i = 0; i < points.size(); ++i) relaxed_ = relaxed_ || points.several(i);
   const ProblemOptions& options = problem.options();
   const int n = problem.num_instructions();
-  // Of whole replicas a group of one need not have columns.
+  // With whole replicas, a group of one device may have no columns.
   if (options.replicas != Replicas::kFractional) return;
   const StageColumns& columns = problem.columns(problem.group(0, 1), 0);
   plain_ = options.gradient_sync == GradientSync::kAfter && problem.num_variants() == 1 && columns.optimizer[n] == 0;
@@ -87,8 +87,8 @@ const PointColumns& StageTables::columns(const DeviceGroup& group, int variant) 
   return made;
 }
 
-// Calls visit(p0, p1) for neighbouring cuts that stages may have until it returns false: what holds for all of these
-// holds for every stage.
+// Calls visit(p0, p1) for neighbouring cuts that stages may have until it returns false: a property of all of these is
+// one of every stage.
 template <typename Visit>
 bool StageTables::for_each_cut(const Visit& visit) const {
   if (relaxed_) {
@@ -137,7 +137,7 @@ bool StageTables::memory_binds(const DeviceGroup& group, int variant, int in_fli
   if (!problem_.options().memory) return false;
   const int n = problem_.num_instructions();
   const StageColumns& c = problem_.columns(group, variant);
-  // Twice what is fixed, for copies of shared weights; twice the stash, for what enters.
+  // Twice the fixed bytes, for copies of shared weights; twice the stash, for the inputs of a stage.
   const double fixed = 2 * problem_.fixed_bytes(0, n, group, variant);
   double entry = 0;
   if (problem_.variant(variant).recompute) {

@@ -1,5 +1,5 @@
-// What the exact program reads about stages between points: Problem's columns at the points, memory, and what bounds
-// need. Where a point is a run of cuts, every answer is the most favourable one. docs/exact-solver.md.
+// Tables of stage costs between points, for the exact program: Problem's columns at the points, memory, and the inputs
+// of bounds. Where a point is a run of cuts, every answer is the most favourable one. docs/exact-solver.md.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ class StageTables {
   bool idles(std::size_t i, std::size_t j, const DeviceGroup& group) const {
     return problem_.idles(points_.first_cut[i], points_.last_cut[j], group);
   }
-  // Shared gradients and what their exchange takes.
+  // Shared gradients and the time of their exchange.
   SharedGradients shared_gradients(std::size_t i, std::size_t j) const {
     return problem_.shared_gradients(points_.first_cut[i], points_.last_cut[i], points_.first_cut[j],
                                      points_.last_cut[j]);
@@ -42,7 +42,7 @@ class StageTables {
   std::pair<int, int> sharing_class(std::size_t i) const {
     return {problem_.sharing_class(points_.first_cut[i]), problem_.sharing_class(points_.last_cut[i])};
   }
-  // The same from below (above) for any stage that holds what lies between the two points, monotone in both.
+  // The same from below (above) for any stage that holds the instructions between the two points, monotone in both.
   bool may_fit(std::size_t i, std::size_t j, const DeviceGroup& group, int variant, int in_flight) const {
     return may_fit_cuts(points_.last_cut[i], points_.first_cut[j], group, variant, in_flight);
   }

@@ -65,8 +65,8 @@ void Program::make_fans() {
   }
 }
 
-// With tau the longest stage: every term of a stage of length tau counts it 1 + c times, and the other stages take
-// what tau leaves over on the devices that the longest one does not need, at worst on the slowest device each.
+// With tau the longest stage: every term of a stage of length tau counts it 1 + c times, and the other stages take the
+// work that tau leaves on the devices that the longest one does not need, at worst on the slowest device each.
 double Program::least_x_per_work(int length, int d0) const {
   const double speed = speed_behind_[at(d0)];
   const double least = micro_batches_ / speed;

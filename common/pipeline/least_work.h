@@ -1,5 +1,5 @@
-// What no plan of a step can be below, from the profile's work alone: whatever its stages, devices, widths, variants,
-// schedule and split of the batch are. Quick, and loose where devices differ or many samples at once are quicker.
+// Lower bounds on the step time from the profile's work alone: they hold for any stages, devices, widths, variants,
+// schedule and split of the batch. Quick, and loose where devices differ or many samples at once are quicker.
 #pragma once
 
 #include <vector>
@@ -35,7 +35,7 @@ double least_work_bound_ms(const Profile& profile, const Cluster& cluster, Repli
 double least_step_bound_ms(const Profile& profile, const Cluster& cluster, Replicas replicas, double batch);
 constexpr char kWorkAndWay[] = "balance of work and one micro-batch's way";
 
-// Says what replicas take for all positions of a profile, forward and backward, by the samples they compute at once.
+// Times of replicas for all positions of a profile, forward and backward, by the samples that they compute at once.
 class SampleTimes {
  public:
   // `profile` and `cluster` are those of the replicas. Fractional replicas, and a profile without times, take c_ms in

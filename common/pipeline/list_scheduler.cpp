@@ -229,7 +229,8 @@ SearchedOrder search_order(const WorkTimes& times, int micro_batches, std::vecto
     return ms;
   };
   for (WorkOrder& start : starts) take(std::move(start));
-  // A start may be longer than what a rule comes to, and still the best there is: rules are judged among themselves.
+  // A start may be longer than the result of a rule, and still be the best there is: rules are compared with each
+  // other.
   ListRule rule = backward_first();
   double rule_ms = kInfinity;
   const auto try_rule = [&](const ListRule& one) {

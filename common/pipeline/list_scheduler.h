@@ -12,22 +12,22 @@
 
 namespace automap::pipeline {
 
-// Which of what a group could do next it does. Each kind of work is worth base + of_part * p / C + of_batch * m / M +
-// of_fill * (the share of the group's room that is filled), and the most worth goes first.
+// The rule by which a group chooses its next item. Each kind of work is worth base + of_part * p / C + of_batch * m / M
+// + of_fill * (the share of the group's room that is filled), and the item with the most worth goes first.
 struct ListRule {
   struct Worth {
     double base = 0, of_part = 0, of_batch = 0, of_fill = 0;
   };
   std::array<Worth, 3> worth;  // by WorkKind
-  // How long a group that could begin something waits for what is worth more, in mean times of its work.
+  // A group that could begin an item waits this long for one of higher priority, in mean times of the group's items.
   double patience = 0;
 };
 
 // The rule of the schedule eager: a backward whenever one can begin, else a forward.
 ListRule backward_first();
 
-// Groups take what they can do as they become free, within times.stash_bytes and room_bytes; room for the parts of a
-// group behind the one that begins is kept free. Empty: it comes to a point where no group can go on.
+// Groups take items as they become free, within times.stash_bytes and room_bytes; room for the parts of a group behind
+// the one that begins is kept free. Empty: it comes to a point where no group can go on.
 WorkOrder list_order(const WorkTimes& times, int micro_batches, const ListRule& rule);
 
 // A backward whenever one can begin, else a forward while fewer than K_s micro-batches are in flight: the schedule

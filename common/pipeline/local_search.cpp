@@ -276,7 +276,7 @@ Plan without_warmup(Plan plan) {
   return plan;
 }
 
-// Kicks `best` and improves what comes of it until the search is exhausted.
+// Kicks `best` and improves the result until the search is exhausted.
 void kick_and_improve(const Problem& problem, LocalSearch& search, Plan& best, double& best_ms, Work& work) {
   if (best.num_stages() == 1) return;
   CounterRandom random(1, static_cast<std::uint32_t>(best.num_stages()));

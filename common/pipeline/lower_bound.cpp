@@ -44,8 +44,9 @@ void split_evenly(const Problem& problem, const std::vector<int>& cuts, std::pai
   }
 }
 
-// What makes a run of many cuts look better than its cuts are: the work between its ends, which neither stage is
-// charged, or its narrowest cut, which all of it passes for. The larger of the two is taken away.
+// Splits a run of many cuts whose relaxation is too optimistic. A run looks better than its cuts for two reasons: no
+// stage is charged for the work between its ends, and all cuts count as its narrowest one. The split removes the larger
+// error.
 void split_run(const Problem& problem, const std::vector<int>& cuts, std::pair<int, int> run, double ms_per_work,
                double ms_per_byte, Runs& into) {
   int narrowest = run.first;
@@ -99,8 +100,8 @@ class Gap {
   Runs runs_;
   std::size_t coarse_points_ = kCoarsePoints;
   std::vector<double> limit_;
-  // Stage counts whose best plan is refused by what no stage alone decides (stages that idle beside the others): their
-  // bound holds, and nothing closer comes of looking again.
+  // Stage counts whose best plan is refused for a reason that no stage alone decides (stages that idle beside the
+  // others): their bound holds, and looking again brings it no closer.
   std::vector<char> stuck_;
   GapOutput out_;
 };

@@ -1,6 +1,6 @@
-// Plans whose stages are of different widths: one stage of replicas of one device each, the next of replicas of eight,
-// say. Every stage costs what it costs in the problem of its own width; only transfers know both sides. What no such
-// plan is below: any_width.h.
+// Plans whose stages have different widths: for example, one stage of replicas of one device each, the next of replicas
+// of eight. Every stage costs as much as in the problem of its own width; only transfers depend on both sides. Lower
+// bounds on such plans: any_width.h.
 #pragma once
 
 #include <map>
@@ -25,11 +25,11 @@ struct MixedPlan : Plan {
 // The problems of several widths for one split of the batch.
 class MixedProblem {
  public:
-  // Of every width of the profile. `profile` and `cluster` are those of single devices, options.width is not looked at.
-  // Widths of which no group can compute the micro-batch, or that divide no server, are left out. Throws Error(kUsage)
-  // as Problem does when none is left.
+  // Uses every width of the profile. `profile` and `cluster` are those of single devices; options.width is ignored.
+  // Leaves out widths of which no group can compute the micro-batch, or that divide no server. Throws Error(kUsage) as
+  // Problem does when none is left.
   MixedProblem(const CheckedProfile& profile, const machine::Cluster& cluster, const ProblemOptions& options);
-  // Of these widths, which the profile knows. Throws where one is impossible.
+  // Uses these widths, which the profile must have. Throws where one is impossible.
   MixedProblem(const CheckedProfile& profile, const machine::Cluster& cluster, const ProblemOptions& options,
                const std::vector<int>& widths);
 
@@ -41,7 +41,7 @@ class MixedProblem {
 
   // Lists that fit together, widths and variants there are, stages that begin and end where their width divides.
   bool valid_structure(const MixedPlan& plan) const;
-  // Of a structurally valid plan. The problem must outlive it.
+  // Places a structurally valid plan on the problems of its widths. This object must outlive the result.
   PlacedPlan place(const MixedPlan& plan) const;
   // Nothing when the plan cannot run: structure, samples that are not whole, memory, variables, idling.
   std::optional<PipelineTimes> times(const MixedPlan& plan) const;

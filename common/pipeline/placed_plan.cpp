@@ -54,7 +54,7 @@ std::string reason_of_stage(const PlacedPlan& placed, int number, double bytes) 
   return text;
 }
 
-// What of an ordered schedule's own rules the plan breaks.
+// The rule of its ordered schedule that the plan breaks, in words; empty: none.
 std::string reason_of_schedule(const PlacedPlan& placed) {
   const Plan& plan = placed.plan;
   const int stages = placed.num_stages(), micro_batches = placed.problem().micro_batches();
@@ -96,7 +96,7 @@ std::string reason_without_memory(const PlacedPlan& placed) {
 
 // Variables, memory and idling, of stages that need so many bytes on each of their devices.
 std::string reason_of_stages(const PlacedPlan& placed, const std::vector<double>& bytes) {
-  // What lists keep is summed up as they go, and rounded so.
+  // Ordered schedules sum their memory item by item, which rounds differently.
   const double rounding = is_alternating(placed.plan.schedule) ? 1 : 1 + 1e-9;
   for (int s = 1; s <= placed.num_stages(); ++s) {
     const std::string reason = reason_of_stage(placed, s, bytes[at(s - 1)] / rounding);
@@ -106,7 +106,7 @@ std::string reason_of_stages(const PlacedPlan& placed, const std::vector<double>
   return idle > 0 ? "stage " + std::to_string(idle) + " has hardly anything to compute" : "";
 }
 
-// Of an ordered schedule, bytes of each stage's devices.
+// Memory of each stage under an ordered schedule, bytes on each of its devices.
 std::vector<double> memory_with(const PlacedPlan& placed, const std::vector<KeptWork>& kept) {
   std::vector<double> bytes;
   for (const PlacedStage& stage : placed.stages) bytes.push_back(fixed_bytes(stage) + kept[bytes.size()].bytes);

@@ -1,6 +1,6 @@
-// A plan with each stage on the problem of the stage's own width. What a plan is said to be (plan_json.h), what limits
-// it and why it cannot run are asked of this, so that plans of one width and of several (mixed_widths.h) have it in
-// one place.
+// A plan with each stage placed on the problem of the stage's own width. The description of a plan (plan_json.h), its
+// limits and the reasons why it cannot run are derived from this, for plans of one width and of several
+// (mixed_widths.h) alike.
 #pragma once
 
 #include <string>
@@ -37,20 +37,21 @@ struct PlacedPlan {
   int num_stages() const { return static_cast<int>(stages.size()); }
   int num_devices() const { return stages.back().d1 * stages.back().width(); }
   std::vector<int> device_numbers() const;  // of all stages, in their order
-  // Which of them runs each part of the model, and which of its parts that is, both from 0.
+  // The stage that runs a part of the model, and the number of the part in that stage, both from 0.
   struct PartOf {
     int stage = 0, number = 0;
   };
   std::vector<PartOf> parts() const;
-  // The first stage's. What it says of the step (micro-batches, options but for the width, positions, servers) all say.
+  // The problem of the first stage. All stages agree on the step (micro-batches, options except the width, positions,
+  // servers).
   const Problem& problem() const { return *stages.front().problem; }
 };
 
 // A structurally valid plan (valid_structure) of one width. The problem must outlive it.
 PlacedPlan place(const Problem& problem, const Plan& plan);
 
-// Each of them is what cost.h, schedule.h and warmup.h say of plans of one width. Groups must be valid, but for
-// infeasible_reason. An ordered schedule has no V: value_ms is its simulated step.
+// The functions of cost.h, schedule.h and warmup.h for plans of one width, extended to these. Groups must be valid,
+// except for infeasible_reason. An ordered schedule has no V: value_ms is its simulated step.
 PipelineTimes pipeline_times(const PlacedPlan& placed);  // of alternating schedules
 std::vector<int> in_flight_of(const PlacedPlan& placed);
 std::vector<double> memory_of(const PlacedPlan& placed);  // bytes of each stage's devices, with that in flight

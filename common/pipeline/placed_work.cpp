@@ -23,7 +23,7 @@ MemoryParts fixed_parts(const PlacedStage& stage) {
 }
 
 double fixed_bytes(const PlacedStage& stage) {
-  // To the bit what alternating schedules count.
+  // The same to the bit as for alternating schedules.
   if (stage.parts.size() == 1) {
     return stage.problem->fixed_bytes(stage.part().p0, stage.part().p1, stage.group(), stage.variant);
   }

@@ -1,4 +1,5 @@
-// A placed plan as lists of work: what its parts take and keep, and the order that its schedule makes of them.
+// Turns a placed plan into lists of work: the times and memory of its parts, and the order that its schedule gives
+// them.
 #pragma once
 
 #include <optional>
@@ -11,7 +12,7 @@
 
 namespace automap::pipeline {
 
-// Of a plan whose groups are valid.
+// The times of a plan's parts; the plan's groups must be valid.
 WorkTimes work_times(const PlacedPlan& placed);
 WorkOrder order_of(const PlacedPlan& placed, const WorkTimes& times);
 // The lists of a schedule that asks neither for times nor for K_s: interleaved, the zero bubbles, and searched, whose

@@ -12,12 +12,13 @@
 
 namespace automap::pipeline {
 
-// What every group does in order (docs/cost-model.md). The numbers are persisted, do not change them.
+// A schedule: the order of work of every group (docs/cost-model.md). The numbers are persisted, do not change them.
 //
-// Alternating: K_s forwards, then a backward and a forward in turn. V, the exact solver and the bounds are of these.
+// Alternating: K_s forwards, then a backward and a forward in turn. V, the exact solver and the bounds cover only
+// these.
 //   k1f1b: min(M, S-s+1)   k1f1bOverlap: min(M, 2(S-s)+1)   kGpipe: M
 //   kAdaptive: chosen for the plan, M >= K_1 >= ... >= K_S >= 1, limited by memory alone
-// Ordered: any other lists of work (work_order.h), which are simulated alone.
+// Ordered: any other lists of work (work_order.h), which can only be simulated.
 //   kEager: a backward whenever one can begin, else a forward while fewer than K_s are in flight
 //   kInterleaved, kZbH1, kZbV: of even groups, after Megatron-LM and zero bubble   kSearched: the plan's own lists
 enum class Schedule : std::uint8_t {
@@ -37,23 +38,23 @@ std::optional<Schedule> parse_schedule(std::string_view name);
 std::vector<Schedule> all_schedules();
 std::vector<Schedule> alternating_schedules();
 bool is_alternating(Schedule schedule);
-// Whether a plan of it says K_s of every stage and nothing else of its order: alternating ones and kEager.
+// True if K_s of every stage is all that a plan of this schedule says about its order: alternating ones and kEager.
 bool says_in_flight(Schedule schedule);
 
-// Where the parts of a schedule's plans lie, and whether their backward is two passes.
+// The placement of the parts of a schedule's plans, and whether their backward is two passes.
 struct ScheduleShape {
   int chunks = 1;  // parts for each group; 0: as many as the plan says
   Placement placement = Placement::kRoundRobin;
   bool split_backward = false;
 };
-// Of kSearched, whose plans say it themselves, none.
+// The shape that the schedule prescribes. nullopt for kSearched, whose plans have a shape of their own.
 std::optional<ScheduleShape> shape_of(Schedule schedule);
-// What of it the plan breaks: "one part for each group, round robin, and a backward in two passes" is expected; empty:
-// nothing.
+// The shape that the plan's schedule prescribes, in words, when the plan breaks it: "one part for each group, round
+// robin, and a backward in two passes"; empty when the plan keeps it.
 struct Plan;
 std::string shape_expected(const Plan& plan);
-// Why the schedule has no lists for so many micro-batches: "interleaved 1F1B wants a multiple of the 4 stages as
-// micro-batches, not 6"; empty: it has.
+// The reason why the schedule has no lists for so many micro-batches: "interleaved 1F1B wants a multiple of the 4
+// stages as micro-batches, not 6"; empty: it has.
 std::string micro_batches_fault(Schedule schedule, int stages, int micro_batches);
 std::string schedule_names();     // "1f1b, 1f1b-overlap, ...", for messages
 std::string alternating_names();  // those of alternating_schedules()
@@ -69,12 +70,12 @@ struct Plan {
   std::vector<int> cuts;         // 1 .. n-1
   std::vector<int> device_cuts;  // 1 .. D-1
   Schedule schedule = Schedule::k1f1b;
-  // Which of Problem's stage variants each stage is, [S]; empty: the first everywhere.
+  // The variant of each stage, as an index into Problem's variants, [S]; empty: the first everywhere.
   std::vector<std::uint8_t> variants = {};
-  // K_s, [S], non-increasing; empty: what the schedule says, and for kAdaptive and kEager as many as memory allows. Of
-  // other ordered schedules empty.
+  // K_s, [S], non-increasing; empty: as the schedule prescribes, and for kAdaptive and kEager as many as memory allows.
+  // Other ordered schedules have none.
   std::vector<int> warmup = {};
-  // Of ordered schedules: how many parts of the model each stage's devices run, where the parts lie, and kSearched's
+  // For ordered schedules only: the number of model parts on each stage's devices, where the parts lie, and kSearched's
   // own lists (never null there).
   int chunks = 1;
   Placement placement = Placement::kRoundRobin;

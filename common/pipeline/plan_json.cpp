@@ -92,7 +92,7 @@ void read_group(const PlanObject& reader, int num_devices, PlanStage* stage) {
   }
 }
 
-// Of versions 1 and 2, where a stage is both.
+// Reads a stage of versions 1 and 2, where one object holds both the stage and its only part.
 PlanStage read_stage(const Json& item, const std::string& where, int num_instructions, int num_devices) {
   const PlanObject reader(item, where);
   PlanStage stage;
@@ -106,8 +106,8 @@ PlanStage read_stage(const Json& item, const std::string& where, int num_instruc
   return stage;
 }
 
-// The devices of a group, behind those of the groups in front; its replicas have equally many samples: what plans are
-// until now.
+// Reads the devices of a group, behind those of the groups in front. Its replicas have equally many samples: all plans
+// have had this so far.
 void read_devices(const PlanObject& reader, int in_front, PlanStage* stage) {
   std::vector<int> devices = reader.integers("devices", 1, machine::kMaxDevices);
   if (devices.empty()) reader.fail("devices: found none, expected at least one");
@@ -140,7 +140,7 @@ Json sync_json(const std::vector<SyncBucket>& buckets) {
   return sync;
 }
 
-// The positions of a part of stage `number`, and what crosses the cut behind them.
+// The positions of a part of stage `number`, and the bytes across the cut behind them.
 Json part_json(const PlanPart& stage, int number) {
   Json turns = Json::array();
   for (const LoopTurns& of : stage.loop_turns) {
@@ -165,7 +165,7 @@ Json part_json(const PlanPart& stage, int number) {
   return json;
 }
 
-// The devices of a stage, how they share its work, and what that takes.
+// The devices of a stage, their shares of its work, and its times.
 Json group_json(const PlanStage& stage) {
   Json devices = Json::array(), memory = Json::object();
   for (const int device : stage.device_numbers) devices.push_back(device);
@@ -272,7 +272,7 @@ PlanStage describe_stage(const PlacedStage& placed, const Profile& profile, int 
   return stage;
 }
 
-// What the lists of an ordered schedule are about.
+// Fills in the work of every part, on which an ordered schedule's lists are based.
 void describe_work(const PlacedPlan& placed, PlanDocument* document) {
   const WorkTimes times = work_times(placed);
   const std::vector<PlacedPlan::PartOf> parts = placed.parts();
@@ -385,7 +385,7 @@ PlannerTable read_planner_table(const PlanObject& table, int most_stages) {
   return out;
 }
 
-// What was scaled, in a word.
+// The word for the quantity that was scaled.
 const char* scaled_word(const MeasuredStep& step) {
   if (step.network_factor != 1) return "everything";
   return step.compute_factor != 1 ? "compute" : "nothing";
@@ -578,7 +578,7 @@ Json lists_json(const std::vector<std::vector<std::string>>& lists) {
 constexpr const char* kPlacedRoundRobin = "round-robin";
 constexpr const char* kPlacedV = "v";
 
-// Its row, and what that leaves open.
+// The row of the schedule, and the choices that the row leaves open.
 Json schedule_json(const PlanDocument& document) {
   const Plan& plan = document.plan;
   Json in_flight = Json::array();
@@ -713,7 +713,7 @@ void check_kind(const PlanObject& reader) {
               partition ? "plans of the kinds operator and data are read by automap-search apply and explain" : "");
 }
 
-// What was planned for.
+// Reads the question: the inputs that the plan answers.
 void read_question(const PlanObject& reader, PlanDocument& document) {
   document.model = reader.text("model");
   document.cluster = reader.text("cluster");
@@ -754,7 +754,7 @@ void read_bounds(const PlanObject& reader, PlanDocument& document) {
                            other.text_or_empty("method")};
 }
 
-// How the plan was found.
+// Reads how the plan was found.
 void read_search(const PlanObject& reader, PlanDocument& document) {
   document.planner = reader.text("planner");
   document.objective = reader.text_or_empty("objective");
@@ -821,7 +821,7 @@ LayerSplit read_layer_split(const PlanObject& split, int num_instructions, int n
   return out;
 }
 
-// What is asked of a partition of replicas: a dimension, or -1, of every tensor. The rest is kept as it stands.
+// Checks a partition of replicas: every tensor has a dimension, or -1. The rest is kept as it stands.
 std::string read_partition(const Json& json, const std::string& where) {
   const PlanObject partition(json, where);
   const Json& dims = partition.at("partition");
@@ -853,7 +853,7 @@ PlanCorner read_corner(const PlanObject& row, int num_instructions) {
   return corner;
 }
 
-// What need not be there.
+// Reads the optional keys.
 void read_extras(const PlanObject& reader, PlanDocument& document) {
   if (reader.has("limits")) document.limits = read_limits(reader);
   if (reader.has("layer_split")) {
@@ -891,7 +891,7 @@ void read_extras(const PlanObject& reader, PlanDocument& document) {
   }
 }
 
-// The stage `s`, from 0, says what the lists say of it.
+// Checks that the stage `s`, from 0, agrees with the lists.
 void check_stage(const PlanObject& reader, const PlanDocument& document, std::size_t s, int in_flight) {
   const PlanStage& stage = document.stages[s];
   if (stage.in_flight > 0 && stage.in_flight != in_flight) {
@@ -938,7 +938,7 @@ void check_lists_agree(const PlanObject& reader, const PlanDocument& document, c
 
 namespace {
 
-// Of a version 3 file: a plan's schedule with all that its row leaves open, but for what stands in the lists of stages.
+// Reads the schedule of a version 3 file: all that its row leaves open, without the lists of the stages. Returns K_s.
 std::vector<int> read_schedule_of(const PlanObject& schedule, Plan* plan) {
   plan->schedule = read_schedule(schedule.text("name"), schedule.where("name"));
   const std::vector<int> in_flight = schedule.integers("in_flight", 1, kMany);

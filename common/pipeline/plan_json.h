@@ -34,13 +34,13 @@ struct PlanPart {
   std::string first_layer, last_layer;  // first and last layer that it computes; empty when unknown
   double transfer_ms = 0;               // one way to the next part; 0 for the last
   double weight_bytes = 0;              // its trainable variables
-  // Of ordered schedules what it takes alone, of one micro-batch; its gradients in the order they are reduced.
+  // Times of this part alone, for one micro-batch; its gradients in the order they are reduced. Ordered schedules only.
   struct Work {
     double forward_ms = 0, backward_ms = 0, weights_ms = 0;
     std::vector<SyncBucket> sync;
   };
   std::optional<Work> work;
-  // What it begins and ends with: a layer where that is known, else an instruction; empty: neither is.
+  // The names where it begins and ends: a layer where that is known, else an instruction; empty: neither is known.
   const std::string& first() const { return first_layer.empty() ? first_name : first_layer; }
   const std::string& last() const { return last_layer.empty() ? last_name : last_layer; }
 };
@@ -75,7 +75,7 @@ struct PlanAlternative {
   double step_ms = 0, simulated_step_ms = 0, planning_ms = 0;
 };
 
-// What limits the step (plan/planners/planner.h).
+// A limit on the step time (plan/planners/planner.h).
 struct PlanLimitText {
   std::string kind;
   int stage = 0;
@@ -118,7 +118,7 @@ struct PlannerTable {
   std::vector<PlannerTableRow> rows;
 };
 
-// How a search that learned on this problem came to its plan (plan/planners/online.h).
+// The progress of a search that learned on this problem (plan/planners/online.h).
 struct PlanLearning {
   std::uint64_t plays = 0, earlier_plays = 0, updates = 0;  // earlier: of sessions before this one
   double seconds = 0;                                       // all sessions
@@ -130,7 +130,7 @@ struct PlanLearning {
   std::vector<Step> steps;  // each shorter than the one before
 };
 
-// What becomes of the plan when one thing it was made from is a little wrong (plan/planners/sensitivity.h).
+// The effect on the plan when one of its inputs is a little wrong (plan/planners/sensitivity.h).
 struct PlanSensitivity {
   std::string changed;           // "compute 10 % slower"
   double simulated_step_ms = 0;  // of this plan then; 0: it no longer fits
@@ -145,7 +145,7 @@ struct PlanWidth {
   double step_ms = 0, simulated_step_ms = 0;
 };
 
-// How much of its devices a step uses (infer/utilization.h); each 0: not known.
+// The share of its devices that a step uses (infer/utilization.h); each 0: not known.
 struct PlanUtilization {
   double samples_per_s = 0, tokens_per_s = 0;
   double model_tflops = 0;  // of each device
@@ -160,24 +160,24 @@ struct PlanCorner {
   int stages = 0, width = 1, devices = 0, micro_batches = 0;
   double micro_batch_samples = 0;
   double step_ms = 0, simulated_step_ms = 0;
-  // Of the fullest device; of none that fits what the lightest needs, or 0 (not in the file).
+  // Memory of the fullest device. If no plan fits: the need of the plan that needs least, or 0 (not in the file).
   double memory_bytes = 0, capacity_bytes = 0;
   PlanUtilization utilization;
   std::string why;       // what limits it
   std::string left_out;  // why it is not the plan: it is shorter, or no plan has its schedule yet
-  // Of schedules with several parts for each group, and of stages of different widths: the instructions behind which
+  // For schedules with several parts for each group, and for stages of different widths: the instructions behind which
   // the model is cut into parts, part p for group p mod stages.
   std::vector<int> chunk_cuts;
   std::vector<int> stage_devices, stage_widths;  // [S] of stages of different widths, `width` is the largest
 };
 
-// Which plans bounds are about, where replicas of several widths were looked at.
+// The plans that bounds cover, where replicas of several widths were looked at.
 enum class BoundedWidths : std::uint8_t {
   kAll,  // of all plans: only one width was looked at
   kOne,  // of plans whose stages are all of one width
   kAny,  // of plans of stages of any widths
 };
-// What no such plan is below; each 0: not known.
+// Lower bounds on the step time of such plans; each 0: not known.
 struct PlanBounds {
   double value_ms = 0, simulated_ms = 0;
   std::string method;
@@ -196,14 +196,14 @@ struct MeasuredStep {
   bool usual() const { return usual_factor_least <= factor() && factor() <= usual_factor_most; }
 };
 
-// What a framework is told of the plan (plan/emit/to_type.h). It is written, and not read.
+// The settings of a framework that reproduce the plan (plan/emit/to_type.h). Written, not read.
 struct PlanToType {
   std::string framework;
   std::vector<std::string> arguments;  // one word each, without quotes
   std::vector<std::string> missing;    // what they leave to do, one sentence each
   std::string cannot;                  // what of the plan the framework cannot run, or cannot be told
   std::string hint;                    // what to do about it
-  // Where it cannot: the plan that the arguments are of, in words. Empty: there are no arguments.
+  // If it cannot: the plan that the arguments describe, in words. Empty: there are no arguments.
   std::string instead;
   double instead_ms = 0;  // its simulated step
 };
@@ -235,7 +235,8 @@ struct PlanDocument {
   bool bound_all_devices = false;  // whichever devices of the cluster, in whatever order
   // The options that left only some plans, which the bounds are about: "--micro-batch 8".
   std::vector<std::string> bound_within;
-  // What all plans are that the bounds are about, beside that, and rules among them that cost much. Written, not read.
+  // Further premises that all plans share which the bounds cover, and the rules among them that cost much (`relaxed`).
+  // Written, not read.
   struct BoundPremises {
     std::vector<int> widths;
     std::vector<std::string> schedules;
@@ -250,8 +251,8 @@ struct PlanDocument {
     bool possible = true;  // on these machines
   };
   std::vector<Relaxed> relaxed;
-  // What the bounds are about; they hold for this plan. Those about plans of any widths, beside bounds of kOne; about
-  // plans of one width, beside those of kAny.
+  // The widths that the bounds cover; they hold for this plan. The bounds about plans of any widths, beside bounds of
+  // kOne; about plans of one width, beside those of kAny.
   BoundedWidths bounded = BoundedWidths::kAll;
   PlanBounds other_bounds;
   double gap = 0;  // step_ms / lower_bound_ms - 1
@@ -265,7 +266,7 @@ struct PlanDocument {
   std::vector<PlanAlternative> alternatives;
   std::vector<PlanLimitText> limits;
   std::vector<PlanWidth> widths;  // empty: only one was looked at
-  // Of every width beyond 1 that stages have, ascending: the plan of the kind `operator` by which the devices of each
+  // For every width beyond 1 that stages have, ascending: the plan of the kind `operator` by which the devices of each
   // replica hold its tensors (docs/formats/plan.md), as JSON. Read as they are.
   std::vector<std::string> partitions;
   std::vector<std::string> inside_replicas;  // the same in sentences, not in the file
@@ -282,11 +283,11 @@ struct PlanDocument {
   std::vector<const PlanPart*> parts() const;  // of the model, in its order
   std::vector<int> stage_widths() const;       // [S]
   bool mixed_widths() const;                   // they differ
-  // What the plan was made from: version, git, model_sha256, options, ... as text.
+  // The inputs that the plan was made from: version, git, model_sha256, options, ... as text.
   std::map<std::string, std::string> provenance;
 };
 
-// Which of its stages fills the largest share of its devices' memory, from 0.
+// The stage that fills the largest share of its devices' memory, from 0.
 std::size_t fullest_stage(const PlanDocument& document);
 
 // The part of the document that follows from the problem and the plan: structure, stages, both step lengths.

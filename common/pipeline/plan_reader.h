@@ -1,4 +1,4 @@
-// What the readers of all kinds of plans share: the JSON document with its schema checked.
+// Shared code of the readers of all kinds of plans: the JSON document with its schema checked.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ constexpr const char* kPlanSchema = "automap.plan/1";
 constexpr const char* kPipelinePlanSchema = "automap.plan/3";
 constexpr std::uint64_t kMaxPlanBytes = 64 << 20;
 
-// What readers of plans accept, for their complaints.
+// The documents that readers of plans accept, for error messages.
 constexpr const char* kPlans = "an automap.plan/3, /2 (pipeline) or /1 document";
 constexpr const char* kGivenPlans = "an automap.plan/3, /2 or /1 document, or an object with cuts and device_cuts";
 
@@ -24,7 +24,7 @@ constexpr const char* kGivenPlans = "an automap.plan/3, /2 or /1 document, or an
 // by name).
 Json parse_plan_json(std::string_view json_text, const std::string& source);
 
-// Of a schema that parse_plan_json has let through: 1, 2 or 3.
+// The version (1, 2 or 3) of a schema that parse_plan_json has accepted.
 int plan_version(const std::string& schema);
 
 // "provenance": an object of texts; values of other types come as their JSON.

@@ -86,7 +86,7 @@ double RangeMax::most(int first, int last) const {
 bool Problem::makes_superfluous(const DeviceGroup& g, int one_variant, int other_variant) const {
   const StageColumns &one = columns(g, one_variant), &other = columns(g, other_variant);
   if (one.peak != other.peak || !sync_terms(g, one_variant).never_longer(sync_terms(g, other_variant))) return false;
-  // What all positions together say mostly spares looking at each.
+  // Comparing the sums over all positions first mostly saves comparing each position.
   if (one.both[n_] != other.both[n_] || one.optimizer[n_] > other.optimizer[n_] || one.state[n_] > other.state[n_] ||
       one.stash[n_] > other.stash[n_]) {
     return false;

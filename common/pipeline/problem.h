@@ -40,12 +40,11 @@ enum class GradientSync : std::uint8_t {
 const char* to_string(Replicas replicas);  // "whole", "fractional"
 const char* to_string(GradientSync sync);  // "overlap", "after"
 
-// How a stage of r replicas may run. recompute: only what enters each layer is kept, and the layer's forward runs again
-// in the backward. What ZeRO shards over the replicas, and what moves for it:
+// A way to run a stage of r replicas. recompute: only the inputs of each layer are kept, and the layer's forward runs
+// again in the backward. The state that ZeRO shards over the replicas, and the traffic this causes:
 //   0  nothing. Gradients are all-reduced once per step (the sync).
 //   1  the optimizer's state. The sync scatters the sums of the gradients (half an all-reduce), each replica updates
-//   its
-//      part, and the updated weights are gathered behind the optimizer, which nothing hides.
+//      its part, and the updated weights are gathered behind the optimizer, which nothing hides.
 //   2  gradients too: they are scattered after every micro-batch, layer by layer, while the layer in front goes
 //      backward; what that does not hide is added to B. The last micro-batch's scatter is the sync. Weights as in 1.
 //   3  weights too: each layer's are gathered before its forward and again before its backward, while the layer before
@@ -88,13 +87,13 @@ struct ProblemOptions {
   bool shards_gradients(const StageVariant& variant) const { return variant.zero >= 2 && !whole_gradients; }
   int group_size = 0;  // every stage has so many devices; 0: any
   // Each device of the problem is a replica of so many devices of one server (machine::replicas_of): the profile is
-  // theirs (profile_at), and what they send goes out of their ports side by side.
+  // theirs (profile_at), and their messages leave by their ports side by side.
   int width = 1;
-  // What a stage may be; at least one. kFractional knows zero = 0 only.
+  // The variants that a stage may run as; at least one. kFractional supports zero = 0 only.
   std::vector<StageVariant> variants = {StageVariant()};
 };
 
-// What plans are counted with when nobody says otherwise, but for the split of the batch and the variants.
+// The default options of planning, without the split of the batch and the variants.
 inline ProblemOptions usual_options() {
   ProblemOptions options;
   options.replicas = Replicas::kWhole;
@@ -116,7 +115,7 @@ constexpr int kMostDenseDevices = 1024;
 // A stage idles when its compute is below this share of the mean.
 constexpr double kIdleShare = 0.05;
 
-// What devices (d0, d1] are as a group of replicas.
+// The properties of devices (d0, d1] as a group of replicas.
 struct DeviceGroup {
   int size = 0;               // g_s = r
   int servers = 0;            // v_s, servers touched
@@ -127,8 +126,8 @@ struct DeviceGroup {
   double stash_scale = 0;     // bytes per column byte of the stash and the workspace
   double capacity_bytes = 0;  // of the smallest device, without the reserve
   machine::CollectiveTime all_reduce, scatter;  // of its gradients: ZeRO 0, ZeRO 1 and more
-  // Of gradients with a stage in front of it and one behind it (SharedGradients): inside a server where this group and
-  // all devices of the order in that direction stand in one.
+  // The exchange of shared gradients with a stage in front of it and one behind it (SharedGradients): inside a server
+  // where this group and all devices of the order in that direction stand in one.
   machine::CollectiveTime exchange_in_front, exchange_behind;
   double ring_bytes_per_ms = 0;  // bandwidth of its slowest ring
   double port_bytes_per_ms = 0;  // of the slowest of its servers
@@ -149,7 +148,7 @@ struct Link {
 };
 
 // The largest value of a range, answered in O(1): of whole blocks by a table of the ranges whose length is a power of
-// two, of what stands beside them by a look at each.
+// two, of the values beside them by a look at each.
 class RangeMax {
  public:
   RangeMax() = default;
@@ -163,7 +162,7 @@ class RangeMax {
   std::vector<std::vector<double>> levels_;  // [k][i]: of 2^k blocks from block i on
 };
 
-// What the sums over positions of a stage are differences of; [n+1] each, entry 0 is 0.
+// Prefix sums over positions, whose differences are the costs of a stage; [n+1] each, entry 0 is 0.
 struct StageColumns {
   const double* both = nullptr;         // forward + backward of one micro-batch, at scale 1
   const double* backward = nullptr;     // of which backward
@@ -174,13 +173,13 @@ struct StageColumns {
   const double* entry = nullptr;        // [p0]: bytes kept of what enters a stage that begins behind p0, likewise
   const double* least_entry = nullptr;  // [p0]: at most `entry`, so that no stage keeps less than a part of it
   const RangeMax* peak = nullptr;       // of stash up to and with a position + its temporaries, at stash_scale 1
-  // With recomputation, else null: where the layer ends that holds the position behind p0, and what its forward, run
-  // again, makes in front of p0, which a stage that begins there does not.
+  // With recomputation, else null: the end of the layer that holds the position behind p0, and the part of its forward,
+  // run again, that lies in front of p0, which a stage that begins there does not compute.
   const int* layer_end = nullptr;
   const double* layer_before = nullptr;
 
   // Most bytes alive at once beside the whole stash of all micro-batches in flight, at stash_scale 1: where the
-  // backward pass of one has come to a position, what it kept behind it is gone.
+  // backward pass of one has come to a position, its stash behind it is gone.
   double workspace(int p0, int p1) const {
     if (layer_end == nullptr || layer_before[p0] == 0) return std::max(0.0, peak->most(p0, p1) - stash[p1]);
     const int end = std::min(layer_end[p0], p1);
@@ -221,17 +220,19 @@ class Problem {
   double forward_fraction() const { return forward_fraction_; }
   const ProblemOptions& options() const { return options_; }
   int server_of_device(int device) const { return server_of_device_[static_cast<std::size_t>(device)]; }  // 0-based
-  // What the first device of `device` is in the cluster that the problem's devices were chosen from, and its server.
+  // The number of the first device of `device` in the cluster from which the problem's devices were chosen;
+  // server_number() likewise.
   int device_number(int device) const {
     return device_numbers_.empty() ? device * options_.width : device_numbers_[idx(device)];
   }
-  // How many servers of the whole cluster, side by side, are taken for this one (machine::replicas_of).
+  // The number of servers of the whole cluster, side by side, that this one stands for (machine::replicas_of).
   int servers_taken_for(int server) const {
     return servers_taken_for_one_.empty() ? 1 : servers_taken_for_one_[idx(server)];
   }
   int server_number(int server) const { return server_numbers_.empty() ? server : server_numbers_[idx(server)]; }
 
-  // Of a size that no stage may have: !valid; above kMostDenseDevices nothing else is said then, but of one device.
+  // The group of devices (d0, d1]. It is !valid if its size is impossible for a stage; above kMostDenseDevices devices,
+  // all of its other fields are then unset, except for a single device.
   const DeviceGroup& group(int d0, int d1) const { return groups_[group_of_[group_index(d0, d1)]]; }
   // The group sizes that a stage may have, ascending.
   const std::vector<int>& group_sizes() const { return group_sizes_; }
@@ -269,7 +270,7 @@ class Problem {
 
   // --- Once per step ---
   double gradient_bytes(int p0, int p1) const { return gradients_[idx(p1)] - gradients_[idx(p0)]; }
-  // How the gradients of a stage are summed over its replicas: all-reduced, or scattered from ZeRO 1 on.
+  // The collective that sums the gradients of a stage over its replicas: all-reduce, or reduce-scatter from ZeRO 1 on.
   const machine::CollectiveTime& sync(const DeviceGroup& g, int variant = 0) const {
     return options_.variants[idx(variant)].zero >= 1 ? g.scatter : g.all_reduce;
   }
@@ -285,7 +286,7 @@ class Problem {
   // that it is known from the stage alone; that the partner may be later is left out. Only between a variable's first
   // and last use; kFractional (the papers) does not count it.
   SharedGradients shared_gradients(int p0, int p1) const { return shared_gradients(p0, p0, p1, p1); }
-  // Of no stage that begins behind p0_first..p0_last and ends at p1_first..p1_last it is less.
+  // A lower bound on both fields for all stages that begin behind p0_first..p0_last and end at p1_first..p1_last.
   SharedGradients shared_gradients(int p0_first, int p0_last, int p1_first, int p1_last) const {
     SharedGradients bytes;
     for (const Exchanged& shared : exchanged_) {
@@ -311,16 +312,16 @@ class Problem {
   double summed_bytes(int p0, int p1) const {
     return gradient_bytes(p0, p1) + (exchanged_.empty() ? 0 : shared_gradients(p0, p1).copies);
   }
-  // Of the bucket that a stage behind p0 reduces last, when its backward has ended: it holds the stage's first
+  // Size of the bucket that a stage behind p0 reduces last, when its backward has ended: it holds the stage's first
   // positions until it is full, so that a variable larger than a bucket is one. Infinite: all gradients behind p0 are
   // one bucket, or kAfter.
   double last_bucket_bytes(int p0) const { return last_bucket_[idx(p0)]; }
-  // What of the sync is left at the least when a backward of backward_ms ends; V counts this. kAfter: all of it. Never
-  // more than what the replay of sync_buckets leaves.
+  // The least part of the sync that is left when a backward of backward_ms ends; V counts this. kAfter: all of it.
+  // Never more than the replay of sync_buckets leaves.
   double exposed_sync_ms(int p0, int p1, double backward_ms, const DeviceGroup& g, int variant = 0) const {
     return sync_terms(g, variant).exposed_ms(summed_bytes(p0, p1), last_bucket_bytes(p0), backward_ms);
   }
-  // Of no stage with at least so many bytes, and at most such a backward, it is less.
+  // A lower bound on exposed_sync_ms for stages with at least so many gradient bytes and at most this backward.
   double least_exposed_sync_ms(double gradient_bytes, double backward_ms, const DeviceGroup& g, int variant = 0) const {
     const bool after = options_.gradient_sync == GradientSync::kAfter;
     return sync_terms(g, variant)
@@ -352,13 +353,13 @@ class Problem {
 
   // --- Bytes ---
   double weight_bytes(int p0, int p1) const { return weights_[idx(p1)] - weights_[idx(p0)]; }
-  // Of one micro-batch at the profile's samples.
+  // Stash of one micro-batch at the profile's samples.
   double stash_bytes(int p0, int p1) const { return stash_[idx(p1)] - stash_[idx(p0)]; }
-  // Of one micro-batch of micro_batch_samples().
+  // Activation bytes across cut p for one micro-batch of micro_batch_samples().
   double activation_bytes(int p) const { return activation_[idx(p)]; }
   // Instructions with w > 0 in (p0, p1].
   int variables(int p0, int p1) const { return variables_[idx(p1)] - variables_[idx(p0)]; }
-  // Bytes on one device of the stage that do not depend on what is in flight, and those of each micro-batch in flight.
+  // Bytes on one device of the stage that do not depend on the micro-batches in flight, and those of each of them.
   double fixed_bytes(int p0, int p1, const DeviceGroup& g, int variant = 0) const {
     const StageColumns& c = columns(g, variant);
     return c.state[p1] - c.state[p0] + tied_bytes(p0, p1, g, variant) + c.workspace(p0, p1) * g.stash_scale +
@@ -384,18 +385,18 @@ class Problem {
   MemoryParts memory_parts(int p0, int p1, const DeviceGroup& g, int in_flight, int variant = 0) const;
   // The most micro-batches that may be in flight, 0..M; 0: not even one fits. M without memory limits.
   int most_in_flight(int p0, int p1, const DeviceGroup& g, int variant = 0) const;
-  // K_s of stage `stage` of num_stages under the schedule: what the schedule says, and for kAdaptive most_in_flight();
-  // 0 when it does not fit.
+  // K_s of stage `stage` of num_stages as the schedule prescribes, and for kAdaptive most_in_flight(); 0 when it does
+  // not fit.
   int in_flight(Schedule schedule, int num_stages, int stage, int p0, int p1, const DeviceGroup& g,
                 int variant = 0) const;
 
-  // --- What a stage must be ---
+  // --- Requirements of a stage ---
   // Memory, variables, idleness. `needs_variable` as given by stages_need_variables(S).
   bool stage_fits(int p0, int p1, const DeviceGroup& g, int in_flight, bool needs_variable, int variant = 0) const {
     return p1 > p0 && g.valid && in_flight > 0 && (!needs_variable || variables(p0, p1) > 0) && !idles(p0, p1, g) &&
            (!options_.memory || memory_bytes(p0, p1, g, in_flight, variant) <= g.capacity_bytes);
   }
-  // Below kIdleShare of what every stage would compute if the work were spread evenly over all devices.
+  // True below kIdleShare of the compute that every stage would have if the work were spread evenly over all devices.
   bool idles(int p0, int p1, const DeviceGroup& g) const {
     return !options_.allow_idle_stages && compute_ms(p0, p1, g) < idle_below_ms_;
   }
@@ -406,7 +407,7 @@ class Problem {
   }
 
   // --- Between stages ---
-  // How bytes get from the group (d0, d1] to the group (d1, d2]. Where replicas have several devices each of these
+  // The link from the group (d0, d1] to the group (d1, d2]. Where replicas have several devices each of these
   // sends its part, and those of the other side gather them: inside a server that takes as long as the whole over one
   // link. No other pair of groups that touch the same servers is faster than the larger groups of devices and servers;
   // for bounds: inside one server each pair of devices has pair_bytes_per_ms(server), and between servers first..last,
@@ -421,8 +422,8 @@ class Problem {
   double port_bytes_per_ms(int first_server, int last_server) const {
     return smallest_inter(first_server, last_server);
   }
-  // Of a group that another sends to from another server: more devices on as many servers make no difference. 0: none
-  // does, the ports alone count.
+  // The number of devices of a group that receives from another server beyond which more devices on as many servers
+  // make no difference, at most the group's size. 0: none makes one, only the ports count.
   int devices_that_count(const DeviceGroup& g) const;
   // t_s of `bytes` from the group (d0, d1] to the group (d1, d2], ms one way.
   double transfer_ms(double bytes, int d0, int d1, int d2) const;
@@ -447,7 +448,7 @@ class Problem {
   int bucket_end(int p0, int p, int p1) const;
   double bucket_bytes(int p0, int p1, const DeviceGroup& g) const;
   double tied_bytes(int p0, int p1, const DeviceGroup& g, int variant) const;
-  // Whether `one` takes neither longer nor more memory than `other`, whatever the stage is.
+  // True if variant `one` takes neither longer nor more memory than `other`, whatever the stage is.
   bool makes_superfluous(const DeviceGroup& g, int one_variant, int other_variant) const;
   class Builder;
   void build(const CheckedProfile& profile, const Cluster& cluster, const TimesOfVariants* times);
@@ -483,7 +484,7 @@ class Problem {
   std::vector<int> place_of_size_;       // [D+1]; 0: no stage may have it, and nothing is kept
   std::vector<std::uint32_t> group_of_;  // [D x places_], of groups_
   std::vector<DeviceGroup> groups_;      // each that differs from all others once; the first is none
-  // What columns_ point into: shared, so that a copy of the problem points at something that lives.
+  // The data that columns_ point into: shared, so that it lives as long as any copy of the problem.
   struct Storage;
   std::shared_ptr<Storage> storage_;
   std::vector<StageColumns> columns_;  // [kinds x variants]

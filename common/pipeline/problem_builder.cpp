@@ -1,4 +1,4 @@
-// How a Problem is prepared: prefix sums, device groups, and the columns of every kind of group.
+// Prepares a Problem: prefix sums, device groups, and the columns of every kind of group.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -15,7 +15,7 @@
 namespace automap::pipeline {
 namespace {
 
-// Of times on a group that no stage can have: whoever counts a plan with one is not taken in by it.
+// The time on a group that no stage can have: so large that a plan with such a stage never looks good.
 constexpr double kNoStage = 1e30;
 
 std::vector<double> prefix_sums(const std::vector<double>& values, std::size_t n) {
@@ -125,7 +125,7 @@ class Problem::Builder {
     sum_state(w, gradients);
   }
 
-  // Of gradients that no other stage has.
+  // Guesses the ends of buckets from the gradients that no other stage has.
   void guess_buckets() {
     const std::vector<double>& sums = p_.gradients_;
     p_.next_bucket_.resize(n_ + 1);
@@ -171,7 +171,8 @@ class Problem::Builder {
     for (std::size_t p = 1; p <= n_; ++p) p_.sharing_class_[p] = p_.sharing_class_[p - 1] + changes[p];
   }
 
-  // Gradients and slots as they take memory: the module's own, or the factor's: weight, gradient, and what is left.
+  // Sums gradients and slots as they take memory: the module's own, or by the state factor: weight, gradient, and the
+  // rest.
   void sum_state(const std::vector<double>& w, const std::vector<double>& gradients) {
     const std::optional<double>& factor = p_.options_.state_factor;
     const bool own = !factor && !profile_.slot_bytes.empty();
@@ -262,7 +263,7 @@ class Problem::Builder {
     return group;
   }
 
-  // What servers may differ in, but for the number of their devices.
+  // All properties in which servers may differ, except for the number of their devices.
   struct ServerKind {
     int type = 0;
     double capacity_bytes = 0;  // of a device, without the reserve
@@ -495,7 +496,7 @@ class Problem::Builder {
     }
   }
 
-  // Of every server, where those behind it that are like it end.
+  // For every server: the end of the run of equal servers behind it.
   std::vector<int> ends_of_alike() const {
     std::vector<int> until(idx(p_.num_servers()));
     for (int server = p_.num_servers() - 1; server >= 0; --server) {
@@ -694,8 +695,8 @@ class Problem::Builder {
     hold(std::move(sums));
   }
 
-  // What ZeRO 2 and 3 move per micro-batch, layer by layer, beyond what the compute beside it hides: gradients are
-  // scattered while the layer before it goes backward, weights gathered while the one before is computed.
+  // Adds the traffic of ZeRO 2 and 3 per micro-batch, layer by layer, that the compute beside it does not hide:
+  // gradients are scattered while the layer before it goes backward, weights gathered while the one before is computed.
   void add_sharding(const machine::CollectiveGroup& ring, const StageVariant& variant, std::vector<double>& forward,
                     std::vector<double>& backward) const {
     const machine::CollectiveTime gather = machine::all_gather(ring, machine::Ring::kNccl);
@@ -732,7 +733,7 @@ class Problem::Builder {
     }
   }
 
-  // What a column points into lives as long as the problem and its copies do.
+  // Keeps the data that a column points into alive as long as the problem and its copies.
   void hold(std::shared_ptr<const void> columns) { p_.storage_->columns.push_back(std::move(columns)); }
 
   // [p0]: the end of the layer that holds the position behind p0.
@@ -800,8 +801,8 @@ class Problem::Builder {
     return bytes;
   }
 
-  // Stash, what enters, and the workspace; the same for all groups but for what ZeRO 3 gathers, which does not shrink
-  // with the samples.
+  // Sets the stash, the inputs of a stage, and the workspace; the same for all groups except for the gathered weights
+  // of ZeRO 3, which do not shrink with the samples.
   void set_stash(const StageVariant& variant, const DeviceGroup& g, StageColumns& columns) {
     const auto make = [&](bool gathers) { return make_stash(variant, gathers, g.stash_scale); };
     auto made = variant.zero >= 3 && g.size > 1
@@ -829,7 +830,7 @@ class Problem::Builder {
       for (std::size_t i = 0; i < n_; ++i) {
         if (!starts_layer(i)) made.layer_before[i] = made.layer_before[i - 1] + profile_.stash_bytes[i - 1];
         workspace[i] += made.layer_before[i] + profile_.stash_bytes[i];
-        // A stage that begins here keeps what enters it, be it a layer's first position or not.
+        // A stage that begins here keeps its inputs, whether or not it is a layer's first position.
         const double enters = i == 0 ? 0 : profile_.a_bytes[i - 1];
         const bool known = !profile_.layer_entry_bytes.empty();
         kept[i] = known ? profile_.layer_entry_bytes[i] : starts_layer(i) ? enters : 0;

@@ -1,4 +1,4 @@
-// What a Problem's columns point into. Seen by problem.cpp and problem_builder.cpp only.
+// The storage that a Problem's columns point into. Included by problem.cpp and problem_builder.cpp only.
 #pragma once
 
 #include <atomic>

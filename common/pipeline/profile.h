@@ -1,5 +1,6 @@
-// What every pipeline planner reads about a model: compute, activation, weight and stash per forward instruction.
-// Symbols c, a, w, k, φ and n as in docs/cost-model.md (paper 4.5.1). File forms: common/io/profile_file.h.
+// The profile of a model, the input of every pipeline planner: compute, activation, weight and stash per forward
+// instruction. Symbols c, a, w, k, φ and n as in docs/cost-model.md (paper 4.5.1). File forms:
+// common/io/profile_file.h.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +41,8 @@ struct WidthColumns {
   std::vector<std::vector<double>> collective_ms;  // of that, collectives: [device of `times`][n], at micro_batch_size
   std::vector<double> weight_share;                // as Profile::weight_share
   std::vector<SharedWeight> shared;
-  // How the devices hold the tensors: a plan of the kind `operator`, as JSON (docs/formats/plan.md), and in a sentence.
+  // The partition of the tensors over the devices of a replica: a plan of the kind `operator`, as JSON
+  // (docs/formats/plan.md), and in a sentence.
   std::string partition, partition_text;
   std::string servers;  // the cluster between whose devices the collectives are; its name
 };
@@ -64,17 +66,17 @@ struct Profile {
   std::vector<std::string> op_name;  // framework name
   std::vector<std::string> layer;    // the layer a user knows, "encoder/layer/17"
 
-  // What is known when the profile comes from a module; each empty, or as said. docs/cost-model.md.
+  // Known when the profile comes from a module; otherwise each is empty, or as said. docs/cost-model.md.
   std::vector<DeviceTimes> times;       // one per type of device; empty: c_ms, linear in the samples
   std::vector<double> gradient_bytes;   // [n]: of the variables first used here, in the type they are reduced in
   std::vector<double> slot_bytes;       // [n]: optimizer state of those variables (moments, master copies)
   std::vector<double> frozen_bytes;     // [n]: weights and state read first here that no gradient updates
   std::vector<double> workspace_bytes;  // [n]: largest set of temporaries alive at once, forward or backward, at
                                         // micro_batch_size samples, beside what a and k count
-  // [n]: what a stage that recomputes its layers keeps of a micro-batch for them. At the first position of a layer,
-  // what enters it but did not enter the layer in front, where that is kept already (0 elsewhere); and what enters a
-  // stage that begins with a position, beside that. Empty: all that crosses the cut in front of it, at every layer
-  // again.
+  // [n]: the bytes that a stage that recomputes its layers keeps of a micro-batch for them. layer_entry_bytes, at the
+  // first position of a layer: inputs of the layer that are not inputs of the layer in front, where they are kept
+  // already (0 elsewhere). stage_entry_bytes: further inputs of a stage that begins with a position. Empty: all that
+  // crosses the cut in front of it, at every layer again.
   std::vector<double> layer_entry_bytes, stage_entry_bytes;
   // [n]: of the backward at micro_batch_size samples on the first device, the share in [0, 1] that makes gradients of
   // weights alone: nothing in front waits for it.
@@ -96,7 +98,7 @@ std::int64_t own_samples(const Profile& profile);
 // The most samples of one replica that there are times for, on any of its devices; infinite without `times`.
 double most_samples(const Profile& profile);
 
-// The profile of replicas of so many devices: what each of these holds and computes. a_bytes stay those of the whole
+// The profile of replicas of so many devices: the data and compute of each of these. a_bytes stay those of the whole
 // tensors. Throws Error(kInternal) for a width that it does not know.
 Profile profile_at(const Profile& profile, std::int32_t width);
 // Whether the profile says which part of a backward makes gradients of weights.
@@ -111,8 +113,9 @@ void check_profile(const Profile& profile, const std::string& source);
 
 struct SharedColumns;  // shared_columns.h
 
-// A profile that has passed check_profile: whoever makes many problems of one has it checked once. What is made of a
-// reference does not keep it alive; a pointer is shared, and a temporary kept. Throws what check_profile throws.
+// A profile that has passed check_profile, so that it is checked once for many problems. One made from a reference does
+// not keep the profile alive; one made from a pointer shares it, and one made from a temporary keeps it. Throws what
+// check_profile throws.
 class CheckedProfile {
  public:
   CheckedProfile(const Profile& profile);  // NOLINT(google-explicit-constructor): any profile can be asked about
@@ -120,8 +123,8 @@ class CheckedProfile {
   explicit CheckedProfile(std::shared_ptr<const Profile> profile);
   // The same, which lives as long as `owner` of it does.
   CheckedProfile kept_by(const std::shared_ptr<const void>& owner) const;
-  // Of replicas of `width` devices (profile_at), made and checked when it is first asked for. Copies share it, as they
-  // share the columns that problems of it have in common.
+  // The profile of replicas of `width` devices (profile_at), made and checked on the first request. Copies share it, as
+  // they share the columns that problems of it have in common.
   CheckedProfile at_width(int width) const;
   const std::shared_ptr<SharedColumns>& columns() const;
   operator const Profile&() const { return *profile_; }  // NOLINT(google-explicit-constructor)

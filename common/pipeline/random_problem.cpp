@@ -288,7 +288,7 @@ RandomProblem random_problem(std::uint64_t seed, const RandomProblemOptions& opt
     stash_total += profile.stash_bytes.back();
   }
   if (random.uniform() < options.with_memory_limit) {
-    // Between what an even split over a few stages needs and what the whole model needs on every device.
+    // Between the memory for an even split over a few stages and that for the whole model on every device.
     const double needed = made.options.state_factor_or_default() * weight_total + stash_total;
     for (auto& entry : made.cluster.devices) {
       entry.second.memory_gib = std::max(1e-9, needed * random.log_uniform(0.05, 1.2) / kBytesPerGiB);

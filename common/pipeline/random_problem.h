@@ -1,7 +1,7 @@
 // Random planning problems, the documented suite that tests and benchmarks share: the same seed gives the same problem
 // on every machine and in any order (counter-based, no state between problems).
 //
-// What is drawn (docs/cost-model.md says why): compute per instruction log-normal; activations log-normal around a
+// Distributions (docs/cost-model.md says why): compute per instruction log-normal; activations log-normal around a
 // level that makes a transfer at a typical cut 1..60 % of an average stage (log-uniform); every fourth problem or so
 // has a few narrow cuts; half of the problems carry variables to all-reduce, on about a third of their instructions,
 // whose all-reduce costs 1 %..300 % of a step's compute per device (log-uniform); φ in 0.2..0.6.

@@ -65,7 +65,7 @@ void check_numbers(const RowProblem& row) {
   }
 }
 
-// What only rows of whole samples have.
+// Checks the fields that only rows of whole samples have.
 void check_step(const RowProblem& row) {
   const auto check = [](const char* name, float value, float least, float most) {
     if (value >= least && value <= most) return;
@@ -109,7 +109,7 @@ void check_array(const float* values, const char* name, std::uint32_t n, bool ri
   }
 }
 
-// How one server differs from the others.
+// The properties in which servers differ.
 struct ServerKind {
   int devices = 1;
   double speed = 1;
@@ -119,8 +119,8 @@ struct ServerKind {
 };
 
 // Up to three kinds of servers, each a run of neighbours (racks are bought together) or, in a third of the clusters,
-// shuffled. Kind 0 is always there with the slowest links and the least memory, so that the row's own numbers stay
-// what they are: A' and W' are ms at the slowest link.
+// shuffled. Kind 0 is always there with the slowest links and the least memory, so that the row's own numbers keep
+// their meaning: A' and W' are ms at the slowest link.
 std::vector<ServerKind> different_servers(const RowProblem& row) {
   Rng rng(row.server_seed, kServerStream, 0);
   const int kinds = std::min<int>(row.servers, 2 + static_cast<int>(rng.below(2)));
@@ -282,7 +282,7 @@ int variants_of_row(const RowProblem& row) {
 
 namespace {
 
-// How many devices so many groups can have, with room for `kBits` - 1.
+// True if `stages` groups, each of a size that divides `samples`, can have `devices` devices in all (< kBits).
 template <std::size_t kBits>
 bool reachable(int devices, int stages, int samples) {
   std::bitset<kBits> now, next;
@@ -381,7 +381,7 @@ RowProblem row_of_problem(const Profile& profile, const Cluster& cluster, const 
   row.scale_ms = static_cast<float>(made.scale_ms);
   row.num_instructions = static_cast<std::uint32_t>(profile.size());
   const int devices = cluster.num_devices();
-  // Equal servers of the same total: as many as divide it, at most what there are.
+  // Equal servers of the same total: as many as divide it, at most the present number.
   int servers = cluster.num_servers();
   while (devices % servers != 0) --servers;
   row.servers = static_cast<std::uint16_t>(servers);

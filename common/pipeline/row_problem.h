@@ -31,22 +31,22 @@ struct RowProblem {
   std::uint16_t micro_batches = 16;
   std::uint16_t stages = 2;
   // Capacity of a device (the smallest, where servers differ) in W units: bytes at the slowest link, as ms, divided by
-  // scale_ms; without what is kept in reserve. Fractional rows mean it against a state factor of 4. Infinity: no limit.
+  // scale_ms; without the reserve. Fractional rows mean it against a state factor of 4. Infinity: no limit.
   float memory_limit = std::numeric_limits<float>::infinity();
   Schedule schedule = Schedule::k1f1b;
   // Beyond the paper:
   float forward_fraction = 1.0f / 3;
   float stash_factor = 0;  // bytes kept for the backward of what point k stands for, over A'_k
   float hop_latency = 0;   // of a link between servers, over scale_ms; a tenth of it inside a server
-  // 0: all servers are equal. Else the seed of what makes them differ: device counts, speeds, memory, links
-  // (servers x devices_per_server stays the most there can be; devices_of_row() says how many there are).
+  // 0: all servers are equal. Else the seed of their differences: device counts, speeds, memory, links (servers x
+  // devices_per_server stays the most there can be; devices_of_row() says how many there are).
   std::uint32_t server_seed = 0;
 
   // Whole samples: the samples of a micro-batch, which C' and A' are of (C' by one device). 0: fractional replicas, the
   // papers' problem, and nothing below counts.
   std::uint16_t samples = 0;
-  // Of the time that one sample takes on one device, the share that more samples do not repeat (launches, small tiles,
-  // weights that are read): c(b) = fixed + linear * b, u = fixed / c(1) of the whole model.
+  // The share of one sample's time on one device that more samples do not repeat (launches, small tiles, weights that
+  // are read): c(b) = fixed + linear * b, u = fixed / c(1) of the whole model.
   float launch_share = 0;
   float launch_even = 0;     // of that, the share spread evenly over instructions; the rest goes with their compute
   float gradient_share = 1;  // bytes of gradients over those of weights: 0.5 for 16-bit gradients of 32-bit variables
@@ -61,7 +61,7 @@ struct RowProblem {
 
 constexpr int kMostZero = 3;
 
-// What a Problem is made of.
+// The inputs of a Problem.
 struct ProblemParts {
   Profile profile;
   Cluster cluster;
@@ -73,7 +73,7 @@ struct ProblemParts {
 // repeat, no compute, no devices, more than kMaxDevices, more stages than devices or instructions.
 void check_row(const RowProblem& row);
 
-// D, counting what server_seed takes away; between half of servers x devices_per_server and all of it.
+// D, without the devices that server_seed takes away; between half of servers x devices_per_server and all of it.
 int devices_of_row(const RowProblem& row);
 // min(n, 128): the instructions of problem_of_row(row).
 int instructions_of_row(const RowProblem& row);
@@ -83,7 +83,7 @@ int instructions_of_row(const RowProblem& row);
 // Throws what check_row throws. Costs a few microseconds; Problem itself grows with D squared.
 ProblemParts problem_of_row(const RowProblem& row);
 
-// How many variants problem_of_row(row) offers a stage: ZeRO 0 .. zero without recomputation, then with it.
+// The number of variants that problem_of_row(row) offers a stage: ZeRO 0 .. zero without recomputation, then with it.
 int variants_of_row(const RowProblem& row);
 // Can `devices` be shared by the stages in groups whose sizes divide `samples`, so that replicas compute whole ones?
 bool groups_exist(int devices, int stages, int samples);

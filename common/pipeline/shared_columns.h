@@ -1,6 +1,6 @@
-// What problems of one profile have in common, whatever their splits of the batch and their clusters are: each column
-// is made when the first of them needs it (problem_builder.cpp), and lives as long as the profile and whoever points at
-// it.
+// Columns that problems of one profile share, whatever their splits of the batch and their clusters. Each column is
+// made when the first problem needs it (problem_builder.cpp), and lives as long as the profile and all users of the
+// column.
 #pragma once
 
 #include <map>
@@ -62,7 +62,7 @@ struct SharedColumns {
   MadeOnce<std::tuple<const DeviceTimes*, double, int, double>, std::vector<double>> optimizers;
   // The state factor (negative: the module's own state), and the shards of weights, gradients and slots.
   MadeOnce<std::tuple<double, int, int, int>, std::vector<double>> states;
-  // Whether the forward pass is run again.
+  // Key: whether the forward pass is run again.
   struct Stash {
     std::vector<double> stash, entry, least_entry, layer_before;  // [n+1]; layer_before: with recomputation
     std::vector<int> layer_end;                                   // likewise

@@ -22,7 +22,7 @@ constexpr double kLimitRounding = 1e-9;
 
 }  // namespace
 
-// What a row of stages makes of the suffix (x, p, y) behind it, any transfer to it already added to the three:
+// The effect of a row of stages on the suffix (x, p, y) behind it, any transfer to it already added to the three:
 //   X = max(x + add, max_i(weight_i p + constant_i), least),  Y = max(residue, y - drained),  V = X + Y.
 // A stall term is linear in p with 1 + laps as its weight, so a row of S stages has at most S + 2 lines.
 class Front {
@@ -91,7 +91,7 @@ class Front {
 
  private:
   static constexpr int kMostLines = kMostStages + 2;
-  // Of the stage just added.
+  // Adds a line of the stage that was added last.
   void line(const terms::PathLine& of_stage) {
     const double slope = of_stage.slope, value = of_stage.constant + add;
     for (int i = 0; i < lines; ++i) {

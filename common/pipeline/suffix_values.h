@@ -1,6 +1,6 @@
 // Exact completion values: for a problem, a stage count and a schedule, the smallest V that any completion of a given
 // prefix can have. One backward pass over suffix labels (X, P, Y; docs/exact-solver.md) answers for every prefix of the
-// problem, which is what exact labels for training are made of.
+// problem; exact labels for training are made of these values.
 #pragma once
 
 #include <limits>
@@ -27,9 +27,8 @@ struct SuffixValuesOptions {
   long long most_labels = 4'000'000;
   double optimum_ms = std::numeric_limits<double>::infinity();
   // Where stages have variants, the prefix may be run in as many ways as their product. Ways that differ by less than
-  // this share of the limit count as one, so that values are up to
-  // twice it per stage too long; 0: exact, and slow for many
-  // stages. Needs a finite limit.
+  // this share of the limit count as one, so that values are up to twice it per stage too long; 0: exact, and slow for
+  // many stages. Needs a finite limit.
   double slack = 0;
 };
 
@@ -46,8 +45,8 @@ class SuffixValues {
   // The limit that holds: options.limit_ms, or less.
   double limit_ms() const;
   // The smallest V of a feasible plan that starts with these stages: boundary i at instruction cuts[i], device_cuts[i];
-  // 0..S-1 boundaries given, every stage as whichever variant. Stages may idle beside the others: only what a stage
-  // alone must be is looked at (Problem::idles). Infinity: none (or none within limit_ms), also when a boundary is not
+  // 0..S-1 boundaries given, every stage as whichever variant. Stages may idle beside the others: only requirements on
+  // a stage alone are checked (Problem::idles). Infinity: none (or none within limit_ms), also when a boundary is not
   // among the pivots and device cuts. Finite values are value_ms() of the best plan up to rounding (1e-9 relative), and
   // at most limit_ms.
   double completion_ms(const std::vector<int>& cuts, const std::vector<int>& device_cuts) const;

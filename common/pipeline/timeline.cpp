@@ -33,7 +33,7 @@ void add_gradients(const PlacedStage& stage, double last_backward_ms, const Reco
   }
 }
 
-// What a stage keeps of a micro-batch: from the start of its part's forward to the end of `done`.
+// The memory that a stage keeps for a micro-batch, from the start of its part's forward to the end of `done`.
 struct Kept {
   double fixed_bytes = 0;
   TimelineKind done = TimelineKind::kBackward;
@@ -49,11 +49,11 @@ std::vector<MemoryLevel> memory_levels(const Kept& kept, const std::vector<Timel
     if (!forward && event.kind != kept.done) continue;
     in_flight += forward ? 1 : -1;
     const double each = kept.by_part[at(std::max(0, event.part - 1))];
-    // Of one part by multiplication, which rounds as the cost of a stage does.
+    // One part is multiplied, not summed, so that it rounds as the cost of a stage does.
     bytes = kept.by_part.size() == 1 ? each * in_flight : bytes + (forward ? each : -each);
     const double when = forward ? event.start_ms : event.end_ms;
     const MemoryLevel level = {when, in_flight, kept.fixed_bytes + bytes};
-    // What is given back and taken at the same moment is no step.
+    // Memory released and taken at the same moment makes no step.
     if (forward && levels.back().start_ms == when) {
       levels.back() = level;
     } else {
@@ -69,7 +69,7 @@ TimelineKind kind_of(WorkKind kind) {
                                        : TimelineKind::kWeights;
 }
 
-// Of a schedule that is lists of work.
+// Records a schedule that is lists of work.
 Timeline record_order(const PlacedPlan& placed) {
   const WorkTimes times = work_times(placed);
   Timeline timeline;

@@ -1,5 +1,5 @@
-// What every group of a plan does when, for pictures and traces: the event simulation's own record (schedule.h), the
-// gradient sync bucket by bucket, and memory as micro-batches come and go.
+// The timeline of a plan, what every group does when, for pictures and traces: the record of the event simulation
+// (schedule.h), the gradient sync bucket by bucket, and memory as micro-batches come and go.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +39,8 @@ struct TimelineGroup {
   // the last group, where it runs several parts, to the first as to the next).
   std::vector<TimelineEvent> compute, gradients, to_next, to_previous;
   // Weights, gradients, optimizer state, workspace and buckets count all the time, a micro-batch's stash from the start
-  // of its forward to the end of its backward. The largest level is what the answer says (memory_of), but of
-  // an adaptive plan that says no warm-up, which is simulated with a quickly chosen one: that may keep less.
+  // of its forward to the end of its backward. The largest level is that of the answer (memory_of), except for an
+  // adaptive plan without a warm-up, which is simulated with a quickly chosen one: that may keep less.
   std::vector<MemoryLevel> memory;
   double capacity_bytes = 0;  // of its smallest device, without the reserve
   double busy_ms() const;     // of compute
@@ -53,7 +53,7 @@ struct Timeline {
   double step_ms = 0;  // simulate_step_ms
 };
 
-// How many events record_timeline() makes, but for those that come once or once a bucket.
+// The number of events that record_timeline() makes, without those that come once in all or once a bucket.
 double timeline_events(double parts, double micro_batches, bool split_backward = false);
 
 Timeline record_timeline(const PlacedPlan& placed);

@@ -1,4 +1,5 @@
-// Turns of loops over layers as positions of a profile, told by their names: "while.46[3/24]" is the third of 24.
+// Finds iterations of loops over layers among a profile's positions by their names: "while.46[3/24]" is the third of
+// 24.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The terms of V (docs/cost-model.md), in the one place that has them: what a stage or a transfer in front of a suffix
-// makes of the suffix's
+// The terms of V (docs/cost-model.md), in the one place that has them. A stage or a transfer in front of a suffix
+// changes the suffix's
 //   x, the longest path term of its stages and transfers, measured from where the suffix starts,
 //   p, one micro-batch through it, forward and backward,
 //   y, the sync and optimizer that its own backward drain leaves unhidden.
@@ -15,7 +15,7 @@ inline double smaller(double a, double b) {
   return b < a ? b : a;
 }
 
-// What the terms of a stage with K of M micro-batches in flight need.
+// Numbers that the terms of a stage with K of M micro-batches in flight need.
 struct InFlight {
   int k = 1;
   bool stalls = false;  // M > K
@@ -76,12 +76,12 @@ inline double y_behind_stage(double y, double own, double backward) {
 }
 
 // The gradient sync of the stages of one group (Problem::sync_terms): the lines of a machine::CollectiveTime. Concave
-// in bytes and 0 for none, so that the sync of all bytes at once is never longer than that of its buckets together,
-// and grows with the bytes: what is least of a stage's bytes and last bucket is least of its exposed sync.
+// in bytes and 0 for none, so that the sync of all bytes at once is never longer than that of its buckets together. It
+// grows with the bytes: lower bounds on a stage's bytes and last bucket give a lower bound on its exposed sync.
 struct Sync {
   double latency_ms[3] = {0, 0, 0}, ms_per_byte[3] = {0, 0, 0};
   bool one_line = true;  // all are the same
-  // Of some bytes. kOneLine: one_line, for loops that most problems go through.
+  // Time for some bytes. kOneLine: one_line, for loops that most problems go through.
   template <bool kOneLine = false>
   double line_ms(double bytes) const {
     if (kOneLine) return latency_ms[0] + bytes * ms_per_byte[0];
@@ -90,15 +90,15 @@ struct Sync {
     const double third = latency_ms[2] + bytes * ms_per_byte[2];
     return smaller(first, smaller(second, third));
   }
-  // What is left at the least when a backward ends: the last bucket (Problem::last_bucket_bytes), or what did not fit
-  // beside the backward.
+  // The least part of the sync that is left when a backward ends: the last bucket (Problem::last_bucket_bytes), or the
+  // remainder that did not fit beside the backward.
   template <bool kOneLine = false>
   double exposed_ms(double bytes, double last_bucket, double backward) const {
     const double last = line_ms<kOneLine>(smaller(bytes, last_bucket));
     const double left = line_ms<kOneLine>(bytes) - backward;
     return bytes > 0 ? larger(last, left) : 0.0;
   }
-  // Of one that is not overlapped.
+  // Time of a sync that is not overlapped.
   template <bool kOneLine = false>
   double whole_ms(double bytes) const {
     return bytes > 0 ? line_ms<kOneLine>(bytes) : 0.0;

@@ -17,7 +17,7 @@ namespace {
 constexpr int kMostGroups = 1 << 16;
 constexpr int kMostRounds = 8;  // of moves; three do nearly always
 
-// The most of every stage: memory, and what is in front.
+// The most of every stage: limited by memory and by the stages in front.
 std::vector<int> limits_of(const PipelineTimes& times) {
   std::vector<int> most = times.value_in_flight;
   for (std::size_t s = 1; s < most.size(); ++s) most[s] = std::min(most[s], most[s - 1]);
@@ -41,7 +41,7 @@ std::vector<int> groups_of(const PipelineTimes& times, double period, double str
   };
   for (int s = stages - 1; s >= 0; --s) {
     if (s + 1 < stages) {
-      // What is under way longer than a period is several micro-batches.
+      // A transfer that takes longer than a period has several micro-batches under way at once.
       double under_way = 2 * stretch * times.transfer_ms[at(s)];
       for (; under_way > period && groups < kMostGroups; under_way -= period) ++groups;
       pack(std::min(under_way, period));

@@ -1,5 +1,5 @@
-// How many micro-batches each stage of an adaptive plan has in flight, K_s: chosen on the event simulation within
-// memory (design 2.3; Beaumont et al., 1F1B*).
+// Chooses the number of micro-batches that each stage of an adaptive plan has in flight, K_s, on the event simulation
+// and within memory (design 2.3; Beaumont et al., 1F1B*).
 #pragma once
 
 #include <vector>

@@ -15,7 +15,7 @@ std::string item_text(const WorkItem& item) {
   return letter_of(item.kind) + std::to_string(item.part + 1) + "." + std::to_string(item.micro_batch + 1);
 }
 
-// Who has done what, and whether all of a list's next work has what it needs.
+// Tracks the work done, and checks whether the next item of a list has its inputs.
 class OrderCheck {
  public:
   OrderCheck(const WorkOrder& order, const std::vector<int>& group_of_part, int micro_batches, bool split_backward)

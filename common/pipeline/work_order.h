@@ -1,10 +1,10 @@
-// A schedule as lists of work: what every group of devices does, in order (design 2.3). The model's positions are cut
-// into parts, and every part runs on one group: part p's forward F(p, m), its backward B(p, m), and, where the backward
-// is two passes, the gradients of its weights W(p, m) behind the gradients that the part in front waits for. All else
-// (messages, gradient sync, what is in memory when) follows from the lists.
+// A schedule as lists of work: the items that every group of devices does, in order (design 2.3). The model's positions
+// are cut into parts, and every part runs on one group: part p's forward F(p, m), its backward B(p, m), and, where the
+// backward is two passes, the gradients of its weights W(p, m) behind the gradients that the part in front waits for.
+// All else (messages, gradient sync, memory over time) follows from the lists.
 //
-// Rows of schedules whose lists depend on numbers alone are written here; those that depend on how long things take are
-// in list_scheduler.h.
+// Rows of schedules whose lists depend on numbers alone are written here; those that depend on times are in
+// list_scheduler.h.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace automap::pipeline {
 
 enum class WorkKind : std::uint8_t { kForward, kBackward, kWeights };
 
-// The backward's last pass, which ends what a part keeps of a micro-batch and makes the gradients of its weights.
+// The backward's last pass, which frees a part's stash of a micro-batch and makes the gradients of its weights.
 constexpr WorkKind last_pass(bool split_backward) {
   return split_backward ? WorkKind::kWeights : WorkKind::kBackward;
 }
@@ -31,7 +31,7 @@ struct WorkItem {
 using GroupOrder = std::vector<WorkItem>;
 using WorkOrder = std::vector<GroupOrder>;  // [S]
 
-// Which group, from 0, runs each of the parts.
+// The placement of parts on groups, from 0.
 enum class Placement : std::uint8_t {
   kRoundRobin,  // part p on group p mod S; of one part for each group: part p on group p
   kV            // two parts for each group, p and 2 S - 1 - p
@@ -59,9 +59,9 @@ WorkOrder zero_bubble_order(int groups, int micro_batches);
 // messages nothing, no group waits but for its first forward, in the memory of 1F1B. Needs M of at least 2 S.
 WorkOrder zb_v_order(int groups, int micro_batches);
 
-// Why the lists are no step of so many micro-batches: work that is missing, that stands twice or on another group, a
-// backward in front of its forward, or lists that wait for each other. Names the first such element ("group 2: B3.1
-// stands in front of F3.1"); empty: they can run.
+// The reason why the lists are no step of so many micro-batches: work that is missing, that stands twice or on another
+// group, a backward in front of its forward, or lists that wait for each other. Names the first such element ("group 2:
+// B3.1 stands in front of F3.1"); empty: they can run.
 std::string order_fault(const WorkOrder& order, const std::vector<int>& group_of_part, int micro_batches,
                         bool split_backward);
 

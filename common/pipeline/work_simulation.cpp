@@ -75,7 +75,7 @@ double simulate_order_ms(const WorkTimes& times, int micro_batches, const WorkOr
     record->sync.resize(at(groups));
   }
   const WorkKind last = last_pass(times.split_backward());
-  // When what `item` made is where part `to` runs.
+  // The time when the result of `item` is where part `to` runs.
   const auto send = [&](const WorkItem& item, int to) {
     const int from_group = times.group_of_part[at(item.part)], to_group = times.group_of_part[at(to)];
     const double done = state.free_ms[at(from_group)];
@@ -159,8 +159,8 @@ double forwards_held_ms(const WorkTimes& times, int micro_batches, const std::ve
   return ms;
 }
 
-// What must follow the backward of `part` though nothing waits: backwards in front of it, then what stands behind
-// those.
+// The least time that follows the backward of `part` even if nothing waits: the backwards in front of it, then the
+// exchange and optimizer behind those.
 double behind_backward_ms(const WorkTimes& times, int part) {
   const int group = times.group_of_part[at(part)];
   double tail = times.exchange_ms[at(group)] + times.optimizer_ms[at(group)], way = 0;

@@ -1,5 +1,5 @@
-// The event simulation of lists of work (work_order.h): work starts when its group is free, what it needs has come, and
-// the work in front of it in the list is done. Links are full-duplex: one FIFO from each group to each other one. A
+// The event simulation of lists of work (work_order.h): an item starts when its group is free, its inputs have come,
+// and the item in front of it in the list is done. Links are full-duplex: one FIFO from each group to each other one. A
 // group's gradients are summed bucket by bucket, as its parts' last backwards (or passes for the weights) make them
 // ready; behind that come the exchange of shared gradients and the optimizer.
 #pragma once
@@ -11,7 +11,7 @@
 
 namespace automap::pipeline {
 
-// What the parts take, of one micro-batch.
+// Times of the model's parts for one micro-batch.
 struct WorkTimes {
   std::vector<int> group_of_part;                 // [C], from 0
   std::vector<double> forward_ms, backward_ms;    // [C]
@@ -20,8 +20,8 @@ struct WorkTimes {
   bool sync_behind = false;                       // all of a group's sync behind its last work (GradientSync::kAfter)
   std::vector<std::vector<SyncBucket>> sync;      // [C]
   std::vector<double> exchange_ms, optimizer_ms;  // [S], once, behind the sync
-  // For orders that are made within memory: what a part keeps of a micro-batch, from its forward to the end of its
-  // backward (of its pass for the weights), and what each group has for that.
+  // For orders that are made within memory: a part's stash of a micro-batch, from its forward to the end of its
+  // backward (of its pass for the weights), and the room of each group for it.
   std::vector<double> stash_bytes;  // [C]
   std::vector<double> room_bytes;   // [S]
 
@@ -38,7 +38,7 @@ struct WorkTimes {
   double group_ms(int group) const;
 };
 
-// What happened, for pictures.
+// An interval of the simulation's record, for pictures.
 struct WorkInterval {
   WorkItem item;  // of a message: what was sent behind this work
   double start_ms = 0, end_ms = 0;
@@ -58,8 +58,8 @@ struct WorkRecord {
 double simulate_order_ms(const WorkTimes& times, int micro_batches, const WorkOrder& order,
                          WorkRecord* record = nullptr);
 
-// What a group keeps for its micro-batches at the fullest moment of its list, bytes, and how many of them (each counted
-// once for every part of the group that keeps it).
+// The memory that a group keeps for its micro-batches at the fullest moment of its list, bytes, and the number of those
+// micro-batches (each counted once for every part of the group that keeps it).
 struct KeptWork {
   double bytes = 0;
   int micro_batches = 0;

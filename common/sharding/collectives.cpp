@@ -30,8 +30,8 @@ using graph::InstructionId;
 using graph::Opcode;
 using graph::Shape;
 
-// One more collective is worth moving this many bytes less: about what a link
-// carries while a collective starts.
+// One more collective is worth moving this many bytes less: about the bytes that a link carries while a collective
+// starts.
 constexpr double kLaunchBytes = 65536;
 
 bool is_complex(const Shape& shape) {
@@ -62,8 +62,8 @@ bool is_integer(const Shape& shape) {
   }
 }
 
-// How many whole tensors a combined sum takes along before it meets another one: a residual stream goes on through the
-// whole module, and what it meets there are sums of other layers.
+// The most whole tensors that a combined sum takes along before it meets another sum: a residual stream goes on through
+// the whole module, and the sums that it meets further on are those of other layers.
 constexpr int kMostAddends = 2;
 
 // A literal of zeros: "0", "0.0", "-0", "{ {0, 0}, {0, 0} }", "(0, 0)",
@@ -97,9 +97,8 @@ bool adds(const graph::Graph& graph, graph::InstructionId id) {
                                   (operands[0] == body.parameters[1] && operands[1] == body.parameters[0]));
 }
 
-// Partial values may be converted before they are reduced: rounding is the only
-// difference, and types of less than 16 bits would round (and overflow) too
-// much. Integers of other widths wrap elsewhere; pred is not linear.
+// Partial values may be converted before they are reduced: rounding is the only difference, and types of less than 16
+// bits would round (and overflow) too much. Integers of other widths wrap elsewhere; pred is not linear.
 bool converts(Reduction reduction, const Shape& from, const Shape& to) {
   if (from.type == to.type && from.bits == to.bits) return true;
   const bool to_float = is_real(to) || (reduction == Reduction::kAdd && is_complex(to));
@@ -116,8 +115,7 @@ struct Source {
   std::int32_t factor = kNone;
 };
 
-// The least cut between s and t of a small network (Dinic). Capacities are not
-// negative.
+// The least cut between s and t of a small network (Dinic). Capacities are not negative.
 class Cut {
  public:
   explicit Cut(std::size_t nodes) : out_(nodes), level_(nodes), next_(nodes) {}
@@ -164,8 +162,7 @@ class Cut {
     return level_[t] >= 0;
   }
 
-  // One path of the level graph, by an explicit stack: chains are as long as
-  // the module is.
+  // One path of the level graph, by an explicit stack: chains are as long as the module is.
   bool push(std::size_t s, std::size_t t) {
     path_.clear();
     std::size_t at = s;
@@ -240,8 +237,7 @@ class Finder {
   }
 
  private:
-  // A tensor that may hold partial sums: a source, or the result of a linear
-  // instruction.
+  // A tensor that may hold partial sums: a source, or the result of a linear instruction.
   struct Held {
     NodeId node = kNone;
     Reduction reduction = Reduction::kNone;
@@ -315,8 +311,8 @@ class Finder {
     return found == index_.end() ? nullptr : &held_[static_cast<std::size_t>(found->second)];
   }
 
-  // What `node` would hold if its operands were left partial: nothing when that
-  // is not the same as reducing them first.
+  // The sum that `node` would hold if its operands were left partial; nullopt when that is not the same as reducing
+  // them first.
   struct Passed {
     Reduction reduction = Reduction::kNone;
     std::vector<bool> partial;  // by operand
@@ -368,7 +364,7 @@ class Finder {
                  converts(reduction, flow_.shape(operands[0]), shape);
         break;
       case Opcode::kNegate: linear = sum && number && operands.size() == 1; break;
-      // A whole operand would be added once per device, but for what a device's share of it can be written for.
+      // A whole operand would be added once per device, unless each device's share of it can be written.
       case Opcode::kAdd:
       case Opcode::kSubtract:
         linear = sum && number && operands.size() == 2 &&
@@ -395,12 +391,11 @@ class Finder {
       default: break;
     }
     if (!linear) return std::nullopt;
-    // Where anything is split each device has other elements, and the partial
-    // sums of one element are never together.
+    // Where anything is split each device has other elements, and the partial sums of one element are never together.
     for (const OpFactor& factor : linkage_.factors(id)) {
       if (factor.group != kNone && is_split_(factor.group)) return std::nullopt;
     }
-    // Of a combined sum that is made whole every device may keep its part.
+    // If a combined sum is made whole, every device may keep its part.
     if (!is_whole(id) && !(combined_ && made_whole_.count(id) != 0)) return std::nullopt;
     for (const NodeId operand : operands) {
       if (!is_whole(operand)) return std::nullopt;
@@ -441,8 +436,7 @@ class Finder {
     }
   }
 
-  // Everything that could be left partial: the sources, and what linear
-  // instructions make of them.
+  // Finds everything that could be left partial: the sources, and the linear instructions behind them.
   void find_region() {
     std::priority_queue<NodeId, std::vector<NodeId>, std::greater<NodeId>> candidates;
     held_.clear();
@@ -495,11 +489,9 @@ class Finder {
     }
   }
 
-  // Where to reduce. A tensor is left partial or not; the result of a linear
-  // instruction can be left partial only if all its partial operands are; a
-  // partial tensor costs its bytes when anybody reads it whole. The cheapest
-  // choice is a least cut, tensor by tensor: among equal ones the one that
-  // reduces latest.
+  // Where to reduce. A tensor is left partial or not; the result of a linear instruction can be left partial only if
+  // all its partial operands are; a partial tensor costs its bytes when anybody reads it whole. The cheapest choice is
+  // a least cut, tensor by tensor: among equal ones the one that reduces latest.
   void place() {
     std::int32_t parts = 0;
     std::vector<std::vector<std::int32_t>> members;
@@ -546,8 +538,7 @@ class Finder {
       price[i] = std::ceil((static_cast<double>(flow_.shape(node).bytes) + kLaunchBytes) * model_.times(node));
       all += price[i];
     }
-    // Per tensor: 2i = left partial by its instruction, 2i + 1 = and nobody
-    // reads it whole.
+    // Per tensor: 2i = left partial by its instruction, 2i + 1 = and nobody reads it whole.
     const std::size_t s = 2 * part.size(), t = s + 1;
     Cut cut(part.size() * 2 + 2);
     for (std::size_t i = 0; i < part.size(); ++i) {
@@ -572,8 +563,8 @@ class Finder {
     }
   }
 
-  // By index of Held: what is read partial, and what reads it so. (A source that is only reduced where it arises is not
-  // carried.) Steps that nobody reads are none.
+  // By index of Held: true for sums that are read partial, and for their partial readers. (A source that is only
+  // reduced where it arises is not carried.) Steps that nobody reads are not carried.
   std::vector<bool> find_carried() const {
     std::vector<bool> carried(held_.size(), false), read(held_.size(), false);
     for (std::size_t i : by_node_descending()) {
@@ -592,8 +583,9 @@ class Finder {
     return order;
   }
 
-  // What several calls share is one instruction of the written module: it is carried, and reduced, in all of them or in
-  // none. Of a group alone: in all that the group knows of. Whether anything was forbidden that was not before.
+  // An instruction that several calls share is one instruction of the written module: it is carried, and reduced, in
+  // all of them or in none. For a single group: in all calls that the group knows of. Returns true if it forbade
+  // anything new.
   bool forbid_differing() {
     struct State {
       std::int64_t times = 0;
@@ -662,8 +654,8 @@ class Finder {
         all_reduce(h.node, h.reduction, sources_[static_cast<std::size_t>(sources[0])].group, std::move(ops)));
   }
 
-  // Partial sums that are made at a gather of their own instruction, which keeps its part of the sum: what nobody reads
-  // whole need not be there whole.
+  // Finds partial sums that are made at a gather of their own instruction, which keeps its part of the sum: a sum that
+  // nobody reads whole need not be whole anywhere.
   void find_kept_in_parts() {
     std::set<NodeId> whole;
     for (const Read& read : reads_) {
@@ -677,8 +669,8 @@ class Finder {
 
   // Once per tensor and splitting, however many instructions read it so.
   void add_gathers() {
-    // What is made whole is there whole for whoever reads it so. By tensor, group and the dimension that it is read in
-    // parts by (kNone: gathered).
+    // A tensor that is made whole needs no gather. Key: tensor, group, and the dimension along which it is read in
+    // parts (kNone: gathered).
     std::map<std::tuple<NodeId, GroupId, std::int32_t>, std::vector<NodeId>> readers;
     for (const Read& read : reads_) {
       if (read.exchanged()) {

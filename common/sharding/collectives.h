@@ -1,4 +1,4 @@
-// The collectives a partitioned module needs, and where.
+// Finds the collectives that a partitioned module needs, and their places.
 //
 // An instruction whose split factor leaves partial sums (rule.h) needs them reduced: by an all-reduce right there
 // (Placement::kAtOnce), or later. Partial sums stay partial through *linear* instructions of which nothing is split:
@@ -11,8 +11,8 @@
 //   reshape, transpose, copy, slice, broadcast, reverse, concatenate, barriers, annotations
 //
 // Partial maxima and the like stay partial through the last line alone (and minima and maxima through convert). Of all
-// ways to stay partial, Placement::kDelayed takes one that moves the fewest bytes (64 kB counted for each collective
-// besides), and of those the one that reduces earliest: a partial sum is reduced once, where something reads it that
+// ways to stay partial, Placement::kDelayed takes one that moves the fewest bytes (with 64 kB added for each
+// collective), and of those the one that reduces earliest: a partial sum is reduced once, where something reads it that
 // is not linear, where it leaves the module or goes to another turn of a loop, or before it would grow.
 //
 //   p = dot(x, w), q = dot(x, v), both partial; s = add(p, q); r = tanh(s)   at once: p, q; delayed: s
@@ -55,13 +55,14 @@ enum class Placement {
   // instruction that several calls share is in one state in all of them.
   kCombined,
 };
-// Where the module that is written for a model reduces (ShardingModel::sums_combined): what runs, and what it costs.
+// The placement in the module that is written for a model (ShardingModel::sums_combined): it runs, and it is priced.
 Placement written_placement(const ShardingModel& model);
-// What plans and explanations list: what runs, or, where sums stay apart, what carrying them could make of it.
+// The placement that plans and explanations list: the one that runs; or, if sums are not combined, the one that
+// carrying them could reach.
 Placement listed_placement(const ShardingModel& model);
 
-// What the other axis of a mesh leaves of every tensor, by flow node (1: all of it): of what a device holds, and of
-// what its instruction makes, which differs where every device makes all and keeps its part.
+// The share of every tensor that the other axis of a mesh leaves, by flow node (1: all of it): `held` of a device's own
+// data, `made` of its instruction's result. They differ where every device makes all and keeps its part.
 struct TensorShares {
   std::vector<double> held, made;
   // (reader, tensor) that the other axis gathers first: this axis then moves all of it.
@@ -76,18 +77,18 @@ struct DecidedAxis {
   const Propagation* decided = nullptr;
 };
 
-// In node order; none for one shard. Undecided groups count as whole. Partial sums that nobody reads are left out.
-// A permute takes one border, for all readers that share it (Halo::shared_by).
-// An all-gather stands for all readers of its tensor, an all-to-all for all that read it along one dimension. A tensor
-// may be reduced and read partial by a linear instruction all the same: when that one is reduced itself, its sources
-// tell. `shares`: of a mesh, what the other axis leaves of tensors; bytes are of that. Null: all.
+// In node order; none for one shard. Undecided groups count as whole. Partial sums that nobody reads are left out. A
+// permute takes one border, for all readers that share it (Halo::shared_by). An all-gather stands for all readers of
+// its tensor, an all-to-all for all that read it along one dimension. A tensor may be reduced and read partial by a
+// linear instruction all the same: when that one is reduced itself, its sources tell. `shares`: in a mesh, the shares
+// of tensors that the other axis leaves, of which bytes are counted. Null: all.
 std::vector<Collective> find_collectives(const ShardingModel& model, const Propagation& decided, Placement placement,
                                          const TensorShares* shares = nullptr);
 
-// Of one group alone, were it the only one split. find_collectives(kAtOnce) is the union over the split groups, but for
-// what is exchanged: that takes two groups, and of one alone the tensor is gathered.
-// find_collectives(kCombined) moves less than that where sums of several groups are added, and more only where two
-// groups would carry theirs through one product, or where calls that share instructions belong to different groups.
+// The collectives of one group, as if only it were split. find_collectives(kAtOnce) is the union over the split groups,
+// except for exchanges, which take two groups: for one group alone the tensor is gathered. find_collectives(kCombined)
+// moves less than the union where sums of several groups are added, and more only where two groups would carry theirs
+// through one product, or where calls that share instructions belong to different groups.
 std::vector<Collective> collectives_of_group(const ShardingModel& model, GroupId group, Placement placement,
                                              const TensorShares* shares = nullptr);
 

@@ -17,7 +17,7 @@ using graph::FlowGraph;
 using graph::FlowNode;
 using graph::Opcode;
 
-// A chain is told in this many lines; what is left out is said.
+// A chain is shown in this many lines; a line says how many are left out.
 constexpr std::size_t kHeadLines = 6, kTailLines = 6;
 constexpr std::size_t kMaxNames = 4;
 
@@ -186,7 +186,7 @@ TensorDim first_input(const Linkage& linkage, GroupId group) {
   return members.empty() ? TensorDim{} : members[0];
 }
 
-// What is wrong where two members meet.
+// The problem where two members of a group meet.
 std::string meeting_text(const ShardingModel& model, const Obstacle& at) {
   if (at.kind == Obstacle::Kind::kTwoDims) {
     return place(model, at.a.node) + " would be split along its dimensions " + std::to_string(at.a.dim) + " and " +
@@ -339,7 +339,7 @@ std::vector<std::string> scopes_of(const ShardingModel& model, NodeId node, bool
   bool is_of_backward = false;
   graph::InstructionId instruction = flow.node(node).instruction;
   std::int32_t site = flow.node(node).site;
-  // What a tuple hands on has no name of its own, its producer has.
+  // A value that a tuple hands on has no name of its own; its producer has one.
   if (flow.graph().op_name(instruction).empty()) instruction = flow.node(flow.producer(node)).instruction;
   for (;;) {
     const std::string op_name = flow.graph().op_name(instruction);

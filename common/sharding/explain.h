@@ -1,4 +1,4 @@
-// Why: explanations of propagation as values (tests check them) and as text (the tools print it).
+// Explains propagation: as values, which tests check, and as text, which the tools print.
 #pragma once
 
 #include <string>
@@ -39,10 +39,10 @@ struct Explanation {
 
 Explanation explain(const ShardingModel& model, const Propagation& decided, NodeId node);
 Explanation explain(const ShardingModel& model, const Propagation& decided, const Conflict& conflict);
-// Why a group cannot be split, with the chain(s) from `from` (or its first input) to the obstacle: the first one that
-// no number of shards would remove, else the first.
+// Explains why a group cannot be split, with the chain(s) from `from` (or its first input) to the obstacle: the first
+// one that no number of shards would remove, else the first.
 Explanation explain_obstacle(const ShardingModel& model, GroupId group, TensorDim from = {});
-// What would decide the undecided tensors: per undecided group its inputs, largest group first.
+// Inputs whose decision would settle the undecided tensors: those of each undecided group, largest group first.
 struct Stuck {
   GroupId group = kNone;
   std::int32_t tensors = 0;  // undecided tensors it holds

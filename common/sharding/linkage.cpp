@@ -215,7 +215,8 @@ class LinkageBuilder {
     return node.num_operands == flow_.graph().instruction(node.instruction).num_operands;
   }
 
-  // Of a node whose results are as its operands from `first` on: all of the same dimensions.
+  // The rule of a node whose results have the same splitting as its operands from `first` on; all have the same
+  // dimensions.
   OpRule identity_rule(const std::vector<NodeId>& slots, std::size_t first) const {
     const std::vector<std::int64_t>& dims = flow_.shape(slots.back()).dims;
     for (std::size_t slot = first; slot < slots.size(); ++slot) {
@@ -304,13 +305,13 @@ class LinkageBuilder {
     }
   }
 
-  // Whether a device's own part and its neighbours' are all that it needs.
+  // True if a device needs no elements but those of its own part and its neighbours'.
   bool is_enough(TensorDim of, const Halo& halo) const {
     if (halo.of.slot < 0) return true;
     return of.node != kNone && std::max(halo.left, halo.right) <= extent(of) / options_.shards;
   }
 
-  // Whether all readers that share these borders see the same beyond the tensor's ends.
+  // True if all readers that share these borders use the same padding beyond the tensor's ends.
   bool agrees_with_others(NodeId of, const Halo& halo) {
     if (halo.shared_by.empty() || (halo.left == 0 && halo.right == 0)) return true;
     return paddings_.try_emplace({of, halo.shared_by}, halo.padded_with).first->second == halo.padded_with;

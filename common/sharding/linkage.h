@@ -1,4 +1,4 @@
-// Which dimensions of which tensors of a module can only be split together.
+// Finds the dimensions of a module's tensors that can only be split together.
 //
 // Factors (rule.h) tie dimensions of the tensors of one instruction; tied through the whole module they make *linkage
 // groups*: a group is split as a whole or not at all. Two groups exclude each other when they hold two dimensions of
@@ -14,12 +14,12 @@
 //
 // Free tensors (made of constants, iota and scalars alone) are made again at every use: they take any splitting, tie
 // nothing and are in no group. Parameters, loop parameters, random numbers, custom-calls, loops that were not expanded
-// and what comes from outside (infeed, recv) are never free, unless they are scalars: those count as free wherever they
+// and values from outside (infeed, recv) are never free, unless they are scalars: those count as free wherever they
 // come from. A free initial value of a loop is left out of the loop's ties: the loop's parameter is not free.
 //
-// What the flow graph has expanded follows rules of its own here: the joined result of a conditional and the elements
-// of an optimization barrier are as their operands are; what it could not expand (loops, calls, fusions) blocks
-// everything.
+// Instructions that the flow graph has expanded follow rules of their own here: the joined result of a conditional and
+// the elements of an optimization barrier are as their operands are; instructions that it could not expand (loops,
+// calls, fusions) block everything.
 #pragma once
 
 #include <cstddef>
@@ -49,7 +49,7 @@ struct TensorDim {
   bool operator==(const TensorDim& other) const { return node == other.node && dim == other.dim; }
 };
 
-// Why a group cannot be split.
+// A reason why a group cannot be split.
 struct Obstacle {
   enum class Kind : std::uint8_t {
     kIndivisible,  // at `a`: shards do not divide its extent (op kNone), or the extent of its factor at `op`
@@ -77,21 +77,21 @@ struct OpFactor {
   Span<const TensorDim> in_parts;  // operands that it takes its part of, whole as they lie (Gather::Kind::kInParts)
 };
 
-// A tensor that an instruction reads whole although it is split elsewhere: an all-gather before it. What ends a group
+// A tensor that an instruction reads whole although it is split elsewhere: an all-gather before it, which ends a group
 // there. Exactly:
 //   - `op` is not split by a factor that holds the dimension, in whatever slot holds `tensor` (the factor is closed: it
 //     ties nothing, reduces nothing and is none of factors(op));
 //   - the members of a closed factor that no gather of `op` names are whole at `op`: obstacles kGathered of their
-//   groups.
-//     So a gathered operand of an addition takes the group of the result with it, until the other operand and the
-//     result are named too (the addition is then made whole on every device, and its result sliced where it is needed);
+//     groups. So a gathered operand of an addition takes the group of the result with it, until the other operand and
+//     the result are named too (the addition is then made whole on every device, and its result sliced where it is
+//     needed);
 //   - a dimension that `op` blocks and a gather of `op` names is no obstacle;
 //   - other factors of `op` are as they were: with the right side of dot(x, transpose(x)) gathered over the batch, the
 //     left side's batch still goes to the result's rows.
 // Gathers of free tensors and of dimensions that are in no factor of `op` do nothing.
 //
-// Four more kinds, for what is stored otherwise than it is computed with (plan/partition/stored_parts.h), or read
-// otherwise than it was made (plan/partition/resharding.h):
+// Four more kinds, for tensors that are stored otherwise than they are computed with (plan/partition/stored_parts.h),
+// or read otherwise than they were made (plan/partition/resharding.h):
 //   - kInParts: `op` reads `tensor`, which is whole, in parts: nothing moves. The member alone leaves its factor, all
 //     others stay; the tensor cannot be split by that dimension (obstacle kGathered of its group).
 //   - kHandedOn: `op` is one side of a tie and `tensor` the other: the tie does not hold for the dimension, and the
@@ -112,7 +112,7 @@ struct Gather {
   }
 };
 
-// Whether the gather's instruction makes the tensor, whole, and every device keeps its part: nothing moves.
+// True if the gather's own instruction makes the tensor, whole, and every device keeps its part: nothing moves.
 bool is_made_whole(const graph::FlowGraph& flow, const Gather& gather);
 
 // Two nodes with the same shape that must be split alike though no instruction ties them: a variable and its updated
@@ -123,8 +123,8 @@ struct LinkageOptions {
   int shards = 8;         // devices of the mesh axis, >= 1
   std::vector<Tie> ties;  // besides those of the flow's loops
   std::vector<Gather> gathers;
-  // Windows may exchange borders (OpRule::halo_factors) where one neighbour's part is enough; else what needs them is
-  // blocked.
+  // Windows may exchange borders (OpRule::halo_factors) where one neighbour's part is enough; else dimensions that need
+  // them are blocked.
   bool halos = false;
 };
 
@@ -147,13 +147,13 @@ class Linkage {
   const graph::FlowGraph& flow() const { return *flow_; }
   int shards() const { return shards_; }
 
-  // Made again at every use, see above; scalars count as free, and so does what is no array.
+  // Made again at every use, see above; scalars count as free, and so do values that are no arrays.
   bool is_free(NodeId node) const { return free_[static_cast<std::size_t>(node)]; }
-  // An array of rank >= 1 that is not free: what groups are made of.
+  // An array of rank >= 1 that is not free: groups consist of the dimensions of such tensors.
   bool is_tensor(NodeId node) const { return first_dim_[index(node)] != first_dim_[index(node) + 1]; }
 
   GroupId num_groups() const { return static_cast<GroupId>(first_obstacle_.size()) - 1; }
-  // kNone for dimensions of extent 1 or 0 and of nodes that are no tensors, and for what is no dimension of any node.
+  // kNone for dimensions of extent 1 or 0, of nodes that are no tensors, and for dimensions that do not exist.
   GroupId group_of(NodeId node, std::int32_t dim) const {
     if (node < 0 || index(node) + 1 >= first_dim_.size() || dim < 0) return kNone;
     const std::int32_t at = first_dim_[index(node)] + dim;
@@ -164,8 +164,7 @@ class Linkage {
   Span<const GroupId> groups_of(NodeId node) const { return slice(group_of_dim_, first_dim_, node); }
   // Ascending by node.
   Span<const TensorDim> members(GroupId group) const { return slice(members_, first_member_, group); }
-  // Members that are entry inputs (parameters), or begun by a gather: what can be decided. A group without any is never
-  // split.
+  // Members that can be decided: entry inputs (parameters), or begun by a gather. A group without any is never split.
   Span<const TensorDim> inputs(GroupId group) const { return slice(inputs_, first_input_, group); }
   bool possible(GroupId group) const { return obstacles(group).empty(); }
   // Can be split by a decision: possible, and has inputs.
@@ -175,8 +174,8 @@ class Linkage {
   Span<const Obstacle> obstacles(GroupId group) const { return slice(obstacles_, first_obstacle_, group); }
   // Groups that exclude it, ascending; only between decidable groups.
   Span<const GroupId> neighbours(GroupId group) const { return slice(neighbours_, first_neighbour_, group); }
-  // Where two neighbours meet: the first instruction or tensor in node order (kTwoDims before kTwoFactors at the same
-  // node; `a` is of group a). a.node is kNone when they do not. Takes time linear in the smaller group.
+  // The place where two neighbours meet: the first instruction or tensor in node order (kTwoDims before kTwoFactors at
+  // the same node; `a` is of group a). a.node is kNone when they do not. Takes time linear in the smaller group.
   Obstacle meeting(GroupId a, GroupId b) const;
 
   // The factors of one instruction, and all factors of a group in node order. A factor all of whose members are free is

@@ -59,7 +59,7 @@ std::size_t end_of_word(const std::string& text, std::size_t at) {
   return at;
 }
 
-// The components of a name or of what a user typed.
+// The components of a name, or of a user's text.
 std::vector<std::string> components_of(const std::string& name) {
   std::vector<std::string> out;
   std::string component;

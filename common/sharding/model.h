@@ -1,5 +1,5 @@
-// A module as the partitioning planners see it: its flow with everything expanded, the roles of its inputs, what is
-// tied from step to step, and its linkage.
+// A module as the partitioning planners see it: its flow with everything expanded, the roles of its inputs, the ties
+// between values from step to step, and its linkage.
 #pragma once
 
 #include <cstdint>
@@ -47,18 +47,18 @@ class ShardingModel {
   const Linkage& linkage() const { return *linkage_; }
   // Sorted by parameter number, then leaf, as step().inputs.
   const std::vector<ModelInput>& inputs() const { return inputs_; }
-  // Indices into inputs(): the trained variables (for an inference module its frozen weights: floating-point parameters
-  // of rank >= 1 that are not activations as far as one can tell), in parameter order; what ADP decides: step inputs of
-  // rank >= 1. Frozen weights of a training module are neither.
+  // Indices into inputs(). variables(): the trained variables (for an inference module its frozen weights:
+  // floating-point parameters of rank >= 1 that are not activations as far as one can tell), in parameter order.
+  // data(): the inputs that ADP decides: step inputs of rank >= 1. Frozen weights of a training module are in neither.
   const std::vector<std::int32_t>& variables() const { return variables_; }
   const std::vector<std::int32_t>& data() const { return data_; }
-  // How often a node runs per step: product of the trip counts of the loops around it (1 when unknown).
+  // The number of times a node runs per step: the product of the trip counts of the loops around it (1 when unknown).
   double times(NodeId node) const { return times_[static_cast<std::size_t>(node)]; }
   // Leaves the module, or goes from turn to turn of a loop: has to be whole.
   bool is_kept(NodeId node) const { return (*kept_)[static_cast<std::size_t>(node)]; }
   const std::vector<Gather>& gathers() const { return gathers_; }
   bool halos() const { return halos_; }
-  // Whether partial sums of one group are added up before they are reduced, as far as the written module can have it
+  // True if partial sums of one group are added up before they are reduced, as far as the written module can have it
   // (written_sums.h). Else each is reduced where it arises. Stays with the module when it is linked anew.
   bool sums_combined() const { return sums_combined_; }
   void combine_sums(bool combined) { sums_combined_ = combined; }

@@ -1,4 +1,4 @@
-// Decisions about splittings of a module's inputs, completed to every tensor; undone in constant time per step.
+// Completes decisions about the splittings of a module's inputs to every tensor; undone in constant time per step.
 //
 //   Propagation p(linkage);
 //   const Outcome o = p.split({wte, 0});    // o.conflict: nothing has changed
@@ -62,8 +62,8 @@ class Propagation {
   // nullopt: done (or it was so already). A conflict changes nothing.
   std::optional<Conflict> split(TensorDim at);
   std::optional<Conflict> split_group(GroupId group, TensorDim decided = {});
-  // Not this dimension / no dimension of this tensor. What cannot be split anyway (extent 1, an impossible group, a
-  // scalar) is whole already; kNoGroup is only for what is no dimension or no node at all.
+  // Excludes this dimension / all dimensions of this tensor. A dimension that cannot be split anyway (extent 1, an
+  // impossible group, a scalar) is whole already; kNoGroup is only for a dimension or a node that does not exist.
   std::optional<Conflict> keep_whole(TensorDim at);
   std::optional<Conflict> keep_whole(NodeId node);
 
@@ -82,7 +82,8 @@ class Propagation {
 
   // No tensor is undecided.
   bool complete() const { return num_undecided_ == 0; }
-  // Possible groups with inputs that nobody has decided or excluded, ascending: what keeps it from being complete.
+  // Possible groups with inputs that nobody has decided or excluded, ascending: while there are any, it is not
+  // complete.
   std::vector<GroupId> undecided() const;
   // Tensors of the flow that are undecided, ascending. Takes one pass over the flow.
   std::vector<NodeId> stuck() const;

@@ -1,4 +1,5 @@
-// How instructions read tensors that lie otherwise: what the gathers of a model (linkage.h) come to under a decision.
+// Finds instructions that read a tensor in another splitting than it has: the result of a model's gathers (linkage.h)
+// under a decision.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +22,12 @@ struct Read {
   bool exchanged() const { return dim != kNone && in_parts != kNone && !gathered; }
 };
 
-// Of all (reader, tensor) of which the reader does not find the tensor as it lies, in that order. Without what is made
-// whole by its own instruction, and without what is handed on.
+// All (reader, tensor) for which the reader needs another splitting than the tensor has, in that order. Tensors that
+// their own instruction makes whole, and those that are handed on, are left out.
 std::vector<Read> reads_of(const ShardingModel& model, const std::function<bool(GroupId)>& is_split);
 std::vector<Read> reads_of(const ShardingModel& model, const Propagation& decided);
 
-// The dimensions that are split of what its own instruction makes whole (is_made_whole): every device keeps its part.
+// The split dimensions of tensors that their own instruction makes whole (is_made_whole): every device keeps its part.
 std::vector<TensorDim> kept_in_parts(const ShardingModel& model, const std::function<bool(GroupId)>& is_split);
 std::vector<TensorDim> kept_in_parts(const ShardingModel& model, const Propagation& decided);
 

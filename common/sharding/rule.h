@@ -1,4 +1,5 @@
-// Propagation rules: how one instruction behaves when one of its tensors is split over the devices of one mesh axis.
+// Propagation rules: the behaviour of one instruction when one of its tensors is split over the devices of one mesh
+// axis.
 //
 // A rule says which dimensions of an instruction's operands and results can only be split together: its *factors*. With
 // one mesh axis an instruction is always in one of (number of factors + 1) states: nothing of it is split, or exactly
@@ -38,7 +39,7 @@ struct SlotDim {
   bool operator==(const SlotDim& other) const { return slot == other.slot && dim == other.dim; }
 };
 
-// How partial results of the devices make the whole one.
+// The operation that combines partial results of the devices into the whole one.
 enum class Reduction : std::uint8_t { kNone, kAdd, kMultiply, kMinimum, kMaximum, kAnd, kOr };
 const char* to_string(Reduction reduction);  // "add"
 
@@ -48,8 +49,8 @@ struct Halo {
   std::int64_t left = 0, right = 0;
   // XLA takes them once for all readers of a tensor that say the same here; empty: each by itself.
   std::string shared_by = {};
-  // What stands beyond the tensor's ends. XLA shares borders without looking at it, so that a second reader with
-  // another one would compute with the first one's: those are blocked (linkage.cpp).
+  // The value beyond the tensor's ends. XLA shares borders without looking at it, so that a second reader with another
+  // value would compute with the first one's: those are blocked (linkage.cpp).
   std::string padded_with = {};
 };
 
@@ -77,8 +78,8 @@ struct BlockedDim {
 struct OpRule {
   std::vector<Factor> factors;
   std::vector<BlockedDim> blocked;
-  // Of dimensions that are also in `blocked` (kHalo): how they could be split if neighbours exchanged their borders
-  // (LinkageOptions::halos).
+  // Factors of dimensions that are also in `blocked` (kHalo): the way to split them if neighbours exchange their
+  // borders (LinkageOptions::halos).
   std::vector<Factor> halo_factors;
 };
 
@@ -89,11 +90,11 @@ struct RuleFamily {
   bool opaque = false;      // on purpose: every dimension is blocked
   bool structural = false;  // never asked: the flow graph has expanded it (tuple, call, while, ...)
 };
-// Of every opcode there is; kUnknown is opaque.
+// The rule family of any opcode; kUnknown is opaque.
 const RuleFamily& rule_family(graph::Opcode opcode);
 
-// The rule of one instruction. Never throws for what it cannot read (an attribute that is malformed or contradicts the
-// shapes makes the instruction opaque): a module that the reader took must not be refused here. Structural
+// The rule of one instruction. Never throws for an attribute that it cannot read (one that is malformed or contradicts
+// the shapes makes the instruction opaque): a module that the reader took must not be refused here. Structural
 // instructions give an opaque rule.
 OpRule rule_of(const graph::Graph& graph, graph::InstructionId id);
 // The same with dimensions of one element in it: they cannot be split, but they may grow.

@@ -24,7 +24,7 @@ RuleBuilder::RuleBuilder(const graph::Graph& graph, InstructionId id, std::int64
     first_dim_.push_back(static_cast<std::int32_t>(total));
     if (shape == nullptr) continue;
     total += shape->dims.size();
-    // A bound is not what the run has: nobody knows which devices would hold something.
+    // A dynamic dimension has only a bound: nobody knows which devices would hold something in a run.
     if (shape->dynamic) refused_ = true;
   }
   taken_.resize(total, false);

@@ -1,8 +1,8 @@
-// What a rule is written with: the shapes of one instruction's slots, and the factors found so far.
+// The builder that rules are written with: the shapes of one instruction's slots, and the factors found so far.
 //
 // A rule that meets something it cannot be right about (attributes that contradict the shapes) calls refuse(); the
 // instruction is opaque then. Everything here checks its positions and refuses by itself, so rules may be written as if
-// their input were right, as long as they loop over what the shapes say and not over what the attributes say.
+// their input were right, as long as their loops are bounded by shapes and not by attributes.
 #pragma once
 
 #include <algorithm>
@@ -37,9 +37,9 @@ class RuleBuilder {
   // The slot of a result.
   std::int32_t result(std::int32_t index = 0) const { return num_operands_ + index; }
   bool is_array(std::int32_t slot) const { return shapes_[static_cast<std::size_t>(slot)] != nullptr; }
-  // Whether all slots in [first, last) are arrays.
+  // True if all slots in [first, last) are arrays.
   bool are_arrays(std::int32_t first, std::int32_t last) const;
-  // Of a slot that is no array: 0, no dimensions.
+  // A slot that is no array has rank 0 and no dimensions.
   std::int32_t rank(std::int32_t slot) const { return static_cast<std::int32_t>(dims(slot).size()); }
   const std::vector<std::int64_t>& dims(std::int32_t slot) const;
   // 0 where there is no such dimension.
@@ -60,14 +60,14 @@ class RuleBuilder {
     for (const SlotDim at : members) block(at, why);
   }
   void block_slot(std::int32_t slot, Block why);
-  // Of members that are blocked as kHalo: they could be split together if neighbours exchanged `halo`. Nothing happens
-  // where their extents have no common divisor.
+  // Members that are blocked as kHalo could be split together if neighbours exchanged `halo`. Does nothing where their
+  // extents have no common divisor.
   void exchange(const std::vector<SlotDim>& members, Halo halo, Reduction reduction = Reduction::kNone);
 
   // The instruction is opaque.
   void refuse() { refused_ = true; }
   bool refused() const { return refused_; }
-  // What no rule spoke about is blocked as opaque.
+  // Blocks every dimension that no rule has covered as opaque, and returns the rule.
   OpRule finish();
 
  private:

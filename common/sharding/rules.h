@@ -1,4 +1,4 @@
-// The rules, one function per family, and what several of them look for. The table is in rule.cpp.
+// The rules, one function per family, and their shared helpers. The table is in rule.cpp.
 #pragma once
 
 #include <cstdint>
@@ -58,15 +58,15 @@ void scatter_rule(RuleBuilder& b);
 void dynamic_slice_rule(RuleBuilder& b);
 void dynamic_update_slice_rule(RuleBuilder& b);
 
-// What the computation that an instruction applies does to two values: `count` of them at once, each to its own pair of
-// parameters (i, count + i). kNone unless it is the same known operation for all, and nothing else: XLA cannot promote
-// the type of an all-reduce that also converts.
+// The reduction that the computation called by an instruction applies to two values: `count` of them at once, each to
+// its own pair of parameters (i, count + i). kNone unless it is the same known operation for all, and nothing else: XLA
+// cannot promote the type of an all-reduce that also converts.
 Reduction applied_reduction(const graph::Graph& graph, graph::InstructionId id, std::int32_t count);
 
-// How a window that moves along a split dimension could be had by exchanging borders: the elements that it needs of the
-// neighbours, the same on every device. None when devices' parts do not lie below one another (VALID windows, strides
-// that do not divide the extents), or when XLA does something else (windows cropped on the left, filters' gradients
-// reversed).
+// The borders to exchange for a window that moves along a split dimension: the elements that it needs of the
+// neighbours, the same on every device. nullopt when devices' parts do not lie below one another (VALID windows,
+// strides that do not divide the extents), or when XLA does something else (windows cropped on the left, filters'
+// gradients reversed).
 //   input [in] under a window -> [out], both split
 std::optional<Halo> halo_of_window(const graph::WindowDimension& w, std::int64_t in, std::int64_t out);
 //   input [in] and window [in / dilation], both split, are summed up over: the gradient of a filter [out], whole

@@ -38,7 +38,7 @@ bool well_formed(const RuleBuilder& b, const graph::DotDimensions& dims) {
   return b.num_results() == 1;
 }
 
-// Small enough for what is computed with it.
+// Small enough to compute with.
 bool is_plain(const graph::WindowDimension& w, std::int64_t in, std::int64_t out) {
   constexpr std::int64_t kMost = std::int64_t{1} << 30;
   return w.pad_low >= 0 && w.pad_low < kMost && w.size < kMost && w.stride < kMost && w.base_dilation < kMost &&

@@ -1,4 +1,4 @@
-// Elementwise instructions, what has no operands worth splitting, collectives and custom-calls.
+// Rules of elementwise instructions, instructions without operands worth splitting, collectives and custom-calls.
 #include <string>
 #include <vector>
 

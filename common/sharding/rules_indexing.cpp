@@ -76,8 +76,8 @@ std::int32_t counted_dim(const Graph& graph, InstructionId indices, std::int32_t
 
 namespace {
 
-// What gather and scatter have in common. "Window" is the result of a gather or the updates of a scatter: one window
-// per index vector, its dimensions mixed with those of the indices.
+// Dimensions of gather and scatter in one form. "Window" is the result of a gather or the updates of a scatter: one
+// window per index vector, its dimensions mixed with those of the indices.
 struct Indexing {
   std::int32_t operand_rank = 0;
   std::vector<std::int32_t> window_of;  // per operand dimension: of the window; kNone when collapsed or batching
@@ -249,7 +249,7 @@ void scatter_rule(RuleBuilder& b) {
   link_counted(b, indices, dims.index_vector_dim, &counted);
   indexing->linked_to = counted.linked_to;
 
-  // Of all the operands, updates or results.
+  // Members from all operands, updates or results.
   std::vector<SlotDim> members;
   const auto add = [&](std::int32_t first_slot, std::int32_t dim) {
     for (std::int32_t i = 0; i < n; ++i) members.push_back({first_slot + i, dim});
@@ -311,7 +311,7 @@ void block_places(RuleBuilder& b, std::int32_t first, std::int32_t last) {
 
 }  // namespace
 
-// dynamic-slice(operand, places...): only what is read in full.
+// dynamic-slice(operand, places...): only dimensions that are read in full can be split.
 void dynamic_slice_rule(RuleBuilder& b) {
   if (b.num_operands() < 1 || b.num_results() != 1 || !b.are_arrays(0, b.num_slots()) ||
       b.rank(0) != b.rank(b.result())) {
@@ -328,7 +328,7 @@ void dynamic_slice_rule(RuleBuilder& b) {
   }
 }
 
-// dynamic-update-slice(operand, update, places...): only what is written in full.
+// dynamic-update-slice(operand, update, places...): only dimensions that are written in full can be split.
 void dynamic_update_slice_rule(RuleBuilder& b) {
   if (b.num_operands() < 2 || b.num_results() != 1 || !b.are_arrays(0, b.num_slots()) || b.rank(0) != b.rank(1) ||
       b.dims(0) != b.dims(b.result())) {

@@ -103,8 +103,9 @@ Reduction applied_reduction(const graph::Graph& graph, InstructionId id, std::in
 
 namespace {
 
-// Does starting from this value once per device make no difference? XLA's partitioner does that, and wrongly so where a
-// sum does not start from 0 or a product not from 1. What cannot be seen to be neutral (a parameter) is not.
+// True if starting from this value once per device makes no difference. XLA's partitioner starts once per device, and
+// wrongly so where a sum does not start from 0 or a product not from 1. A value that cannot be seen (a parameter)
+// counts as not neutral.
 bool is_neutral_start(const graph::Graph& graph, InstructionId id, Reduction reduction) {
   if (reduction != Reduction::kAdd && reduction != Reduction::kMultiply) return true;
   constexpr int kMaxSteps = 16;
@@ -240,7 +241,7 @@ void topk_call_rule(RuleBuilder& b) {
   pass_but(b, slots_between(0, b.num_slots()), Block::kWhole, [&](std::int32_t dim) { return dim == last; });
 }
 
-// Of matrices in the last two dimensions.
+// The matrices are the last two dimensions.
 void cholesky_rule(RuleBuilder& b) {
   if (b.num_operands() != 1 || b.num_results() != 1 || b.rank(0) < 2) return b.refuse();
   const std::int32_t first = b.rank(0) - 2;

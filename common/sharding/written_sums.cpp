@@ -25,7 +25,7 @@ bool in_open_computation(const FlowGraph& flow, NodeId node) {
   return true;
 }
 
-// The node is what its instruction makes, an array, in a computation that goes on behind it.
+// True if the node is its instruction's result, an array, in a computation that goes on behind it.
 bool can_write(const FlowGraph& flow, NodeId node) {
   const FlowNode& at = flow.node(node);
   const graph::Instruction& instruction = flow.graph().instruction(at.instruction);

@@ -1,5 +1,5 @@
-// What every module that is written with shardings has in common, whatever decided them: what cannot be partitioned by
-// annotations is refused, annotations of others become copies, and attributes that speak of them go.
+// Shared preparation of every module that is written with shardings, whatever decided them: modules that annotations
+// cannot partition are refused, annotations of others become copies, and attributes that refer to them are removed.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// Partial sums that are carried to another place before they are reduced (sharding::Placement::kCombined), written out
+// Writes out partial sums that are carried to another place before they are reduced (sharding::Placement::kCombined),
 // by hand, as jax.shard_map does:
 //
 //   %x.part = f32[16,8] custom-call(%x.sharded), custom_call_target="SPMDFullToShardShape", sharding={manual}
@@ -7,7 +7,8 @@
 //   %s.reduced = f32[16,32] all-reduce(%s), ..., sharding={manual}
 //   %s.sum = f32[16,32] custom-call(%s.reduced), custom_call_target="SPMDShardToFullShape", sharding={replicated}
 //
-// Nothing of what is carried is split, so that shapes stay as they are; only what leaves partial sums reads parts.
+// No carried tensor is split, so that shapes stay as they are; only the instructions that leave partial sums read
+// parts.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// A decided module as something XLA and JAX execute.
+// Writes a decided module in forms that XLA and JAX execute.
 #pragma once
 
 #include <string>
@@ -12,12 +12,11 @@
 namespace automap::emit {
 
 // The module's text with `sharding` on the entry's parameters, on its ROOT and on the few instructions inside that XLA
-// would split otherwise (inner_shardings.h), num_partitions in the header, Shardy's
-// attributes and all other shardings removed (annotating custom-calls become copies); nothing else changes, and of a
-// module that was read from text all other lines stay as they were (hlo::edit_hlo_text). Undecided tensors, results
-// that are partial sums and results that are free count as replicated (but for new values of inputs: result_states). An
-// input_output_alias of two that are split differently goes. Sums that the model combines are written out
-// (combined_sums.h).
+// would split otherwise (inner_shardings.h), num_partitions in the header, Shardy's attributes and all other shardings
+// removed (annotating custom-calls become copies); nothing else changes, and of a module that was read from text all
+// other lines stay as they were (hlo::edit_hlo_text). Undecided tensors, results that are partial sums and results that
+// are free count as replicated (but for new values of inputs: result_states). An input_output_alias of two that are
+// split differently goes. Sums that the model combines are written out (combined_sums.h).
 // Throws Error(kData) when XLA could not run or partition it: elided constants ("{...}"), a module that is partitioned
 // already, one that partitions a part of itself by hand (shard_map).
 std::string emit_hlo(const Layout& layout);

@@ -145,8 +145,9 @@ class Emitter {
     return texts;
   }
 
-  // What a loop hands on as it came and its body reads gathered enters the loop gathered: once, for all turns and,
-  // being the same in front of every loop, for all loops. Annotated in the body alone it would be gathered in each.
+  // A value that a loop hands on unchanged and its body reads gathered enters the loop gathered: once, for all turns
+  // and, being the same in front of every loop, for all loops. Annotated in the body alone it would be gathered in
+  // each.
   void gather_before_loops(const Reads& reads, OperandTexts* texts) const {
     const graph::FlowGraph& flow = model_.flow();
     std::map<std::pair<InstructionId, std::size_t>, std::vector<std::string>> before;
@@ -169,7 +170,8 @@ class Emitter {
     }
   }
 
-  // Of the loops around `site` that are not around `outer`, which `site` lies within; kNone where there is none.
+  // The outermost of the loops around `site` that are not around `outer`, in which `site` lies; kNone where there is
+  // none.
   InstructionId outermost_loop_between(std::int32_t site, std::int32_t outer) const {
     InstructionId found = kNone;
     for (; site != kNone && site != outer;) {

@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* kAxis = "devices";
 
-// What follows the tables. Nothing but JAX is needed; the functions are meant to be read.
+// The functions behind the tables. Nothing but JAX is needed; they are meant to be read.
 constexpr const char* kFunctions = R"PY(
 
 def mesh(devices=None):
@@ -251,13 +251,14 @@ std::string one_line(const std::string& text) {
   return out;
 }
 
-// One axis of the mesh and what it does.
+// One axis of the mesh and its use.
 struct Axis {
   std::string name;
   const PartitionPlan* plan = nullptr;
 };
 
-// Of the dimension that each axis splits (-1: none). Of one that several split the inner axis comes first (layout.h).
+// The PartitionSpec of a tensor, from the dimension that each axis splits (-1: none). If several axes split one
+// dimension, the inner axis comes first (layout.h).
 std::string spec(const std::vector<Axis>& axes, const std::vector<int>& dims) {
   const int last = *std::max_element(dims.begin(), dims.end());
   std::string out = "P(";
@@ -288,7 +289,8 @@ std::string argument_of(const std::string& name) {
   return name.substr(0, name.find_first_of("/[.{"));
 }
 
-// What the step's equations read and make, alike ones together: one entry where the plan says the same of all of them.
+// The shardings of the operands and results of the step's equations. Equal equations have one entry where the plan
+// treats them all alike.
 std::string inside(const std::vector<Axis>& axes, const Layout& layout) {
   std::map<std::string, std::vector<JaxConstraint>> of_equation;
   for (JaxConstraint& one : jax_constraints(layout)) of_equation[one.equation].push_back(std::move(one));

@@ -1,5 +1,5 @@
-// A Python file for JAX: the mesh of a pipeline plan, and PartitionSpecs of variables, optimizer state, batches and
-// what lies between layers.
+// Writes a Python file for JAX: the mesh of a pipeline plan, and PartitionSpecs of variables, optimizer state, batches
+// and values between layers.
 #include <algorithm>
 #include <cctype>
 #include <map>
@@ -121,7 +121,7 @@ std::vector<int> device_places(const FrameworkPlan& plan) {
   return places;
 }
 
-// Whether variables differ in the number of their layer alone: some name with another number in its place is there for
+// True if variables differ in the number of their layer alone: some name, with another number in its place, exists for
 // each of the layers. `layers`: 0: not known; then it is a number that stands alone ("h/0"), not one as in "w1".
 bool layers_apart(const FrameworkPlan& plan, int layers) {
   std::map<std::pair<std::string, std::string>, std::set<std::string>> numbers;  // by what stands around it

@@ -16,7 +16,7 @@ constexpr const char* kGetJax =
     "AUTOMAP_JAX_PYTHON=$(scripts/jax_python.sh)); or --emit-hlo FILE here, and automap emit-sdy FILE where there is "
     "one";
 
-// The rest of the last line that begins so; what else stands there are logs of libraries.
+// The rest of the last line that begins so; all other lines are logs of libraries.
 std::string line_of(std::string_view text, std::string_view begin) {
   std::string found;
   while (!text.empty()) {

@@ -1,4 +1,4 @@
-// What emit_hlo writes, as StableHLO with Shardy's attributes.
+// Writes the module of emit_hlo as StableHLO with Shardy's attributes.
 //
 // StableHLO is printed by jaxlib alone, so a program in Python does it: automap-emit-sdy (scripts/emit_sdy.py), which
 // is beside this program, run by the Python that AUTOMAP_JAX_PYTHON names, else by python3.
@@ -15,11 +15,11 @@ using MeshAxes = std::vector<std::pair<std::string, int>>;
 
 class SdyBridge {
  public:
-  // Starts the Python once, so that what is missing is said before the work: Error(kUsage) when there is none or it has
-  // no jaxlib, with what to do about it.
+  // Starts the Python once, so that a missing one is reported before the work: Error(kUsage), with a hint, when there
+  // is none or it has no jaxlib.
   SdyBridge();
   // HLO text with shardings -> MLIR text. Throws Error(kData) when jaxlib cannot read the module or Shardy's verifier
-  // refuses what became of it, Error(kUsage) when the mesh does not have as many devices as the module.
+  // refuses the result, Error(kUsage) when the mesh does not have as many devices as the module.
   std::string translate(const std::string& hlo, const MeshAxes& mesh) const;
 
  private:

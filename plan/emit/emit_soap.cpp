@@ -29,7 +29,7 @@ int most_parts(const soap::Operator& op, int devices) {
   return most;
 }
 
-// Of each part the devices that compute it: its own first, of the others the same number each, in their order.
+// The devices that compute each part: its own first, then the same number of others for each, in their order.
 std::vector<std::vector<int>> holders_of(const soap::Config& config, int devices) {
   std::vector<std::vector<int>> out;
   std::vector<char> used(static_cast<std::size_t>(devices), 0);

@@ -25,8 +25,8 @@ std::vector<int> first_numbers(int count) {
   return numbers;
 }
 
-// Where the plan's devices, numbered from 1, stand: processes are numbered in their order, server by server. Says what
-// cannot be told of them.
+// Places the plan's devices, numbered from 1, on the servers: processes are numbered in their order, server by server.
+// Returns the reason why a framework cannot be told this place.
 Inexpressible place_on_servers(const machine::Cluster& cluster, const std::vector<int>& numbers, FrameworkPlan* plan) {
   std::vector<int> first = {1};  // device of each server, and one behind the last
   for (const machine::ServerGroup& group : cluster.servers) {
@@ -58,7 +58,7 @@ std::vector<int> devices_of(const PlanDocument& document) {
                                                                           : first_numbers(document.num_devices);
 }
 
-// Of a plan of even groups: the first replicas of its width. Devices that a server has left over are in none.
+// The devices of a plan of even groups: the first replicas of its width. Devices left over in a server are not used.
 std::vector<int> devices_of(const pipeline::PlanCorner& corner, const machine::Cluster& cluster) {
   const machine::Cluster replicas = machine::replicas_of(cluster, corner.width);
   std::vector<int> numbers;
@@ -98,13 +98,13 @@ Inexpressible take_layers(const pipeline::LayerSplit& layers, FrameworkPlan* pla
           "give the model, too (--model), or plan it again"};
 }
 
-// Of schedules that no framework has by name.
+// The order of work, for schedules that no framework has by name.
 pipeline::WorkOrder order_of(const PlanDocument& document) {
   if (document.plan.schedule == pipeline::Schedule::kInterleaved) return {};
   return order_without_times(document.plan, document.micro_batches).value_or(pipeline::WorkOrder());
 }
 
-// Of a layer of the stack, its place; -1: it belongs to none.
+// The place of a layer in the stack; -1: it does not belong to it.
 int place_in_stack(const std::string& layer, const std::string& stack) {
   const auto number = planners::layer_number(layer);
   return number && number->stack == stack ? static_cast<int>(number->index) : -1;

@@ -1,5 +1,5 @@
-// A pipeline plan as frameworks are told of it: one mesh of stages, replicas and the devices of a replica. What
-// to_type.h writes is made of this alone.
+// A pipeline plan in the form that frameworks take: one mesh of stages, replicas and the devices of a replica.
+// to_type.h writes everything from this alone.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace automap::emit {
 
-// What a part of the model, one for each stage and chunk, holds of its layers, by the names of the module.
+// The layers of one part of the model (one part for each stage and chunk), by the names of the module.
 struct FrameworkStage {
   std::vector<std::string> layers;   // that begin in it, in the model's order
   std::vector<std::string> modules;  // those of them that hold variables
@@ -40,7 +40,7 @@ struct FrameworkPlan {
   bool sequence_parallel = false;  // what lies between split products of a replica is split, too
   bool overlap = false;            // gradients are summed beside the last backward
   pipeline::Schedule schedule = pipeline::Schedule::k1f1b;
-  // What each stage's devices do in order; empty: what the framework's own schedule of this name does.
+  // The order of work of each stage's devices; empty: that of the framework's own schedule of this name.
   pipeline::WorkOrder order;
   int micro_batches = 1;
   std::int64_t samples = 1;  // of one micro-batch in one replica
@@ -56,37 +56,38 @@ struct FrameworkPlan {
   bool shares_variables = false;  // stages hold the same variables, and sum their gradients
 };
 
-// How many devices are used of each server.
+// The number of used devices in each server.
 std::vector<int> used_of_servers(const FrameworkPlan& plan);
 
-// Whether they are from, from + 1, ..., and as "2, 3".
+// True if the numbers are from, from + 1, ...; and the numbers as "2, 3".
 bool are_first(const std::vector<int>& numbers, int from = 0);
 std::string numbers_text(const std::vector<int>& numbers, const char* between = ", ");
 
-// What of a plan a framework cannot run, or what is missing to tell it: the end of "NAME cannot run ...", and what to
-// do about it.
+// The reason why a framework cannot run a plan, or cannot be told it: the end of "NAME cannot run ...", and a hint.
 struct Inexpressible {
   std::string what;  // empty: it is expressed
   std::string hint;
 };
 
-// What is known of a plan beside its document.
+// Facts about a plan beside its document.
 struct PlanFacts {
   const pipeline::LayerSplit* layers = nullptr;  // what stands at its cuts; null: they do not all lie between layers
   const machine::Cluster* cluster = nullptr;     // null: not known
   bool sequence_parallel = true;                 // --sequence-parallel is not off
 };
 
-// Fills `out` and returns nothing, or says what the framework (by its table) cannot run.
+// Fills `out` and returns an empty Inexpressible, or the part of the plan that the framework (by its table) cannot run.
 Inexpressible framework_plan(const planners::Framework& framework, const pipeline::PlanDocument& document,
                              const PlanFacts& facts, FrameworkPlan* out);
 
-// Of a plan of even groups beside the document's (`corner`: interleaved 1F1B); facts.layers stand at its chunk_cuts.
+// The framework's form of a plan of even groups beside the document's own (`corner`: interleaved 1F1B); facts.layers
+// stand at its chunk_cuts.
 Inexpressible framework_plan(const planners::Framework& framework, const pipeline::PlanDocument& document,
                              const pipeline::PlanCorner& corner, const PlanFacts& facts, FrameworkPlan* out);
 
-// How many layers of the model's one stack each part holds, where each part but the first begins with a layer of
-// it, or, the last ones, with what stands right behind it. `why`: why it is not so, as the end of "cannot run ...".
+// The number of layers of the model's one stack in each part. Each part but the first must begin with a layer of it,
+// or, the last ones, with the part of the model right behind it. `why`: why this is not so, as the end of "cannot run
+// ...".
 struct StackCounts {
   std::vector<int> counts;  // [S chunks]
   int layers = 0;           // of all

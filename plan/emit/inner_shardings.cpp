@@ -84,7 +84,7 @@ class Chooser {
     return chosen_;
   }
 
-  // Of what any axis has chosen.
+  // Texts for all instructions that any axis has chosen.
   std::map<InstructionId, std::string> texts(const std::vector<bool>& chosen) {
     chosen_ = chosen;
     return texts();
@@ -112,7 +112,7 @@ class Chooser {
         note(&out, std::make_pair(state, leaf), text);
       }
     }
-    // XLA's scatters go by the splitting of what they write into, or of what they write, whatever theirs is.
+    // XLA's scatters take the splitting of their operand or of their updates, whatever their own annotation says.
     for (NodeId node = 0; node < flow_.size(); ++node) {
       if (flow_.node(node).opcode != Opcode::kScatter || !linkage_.is_tensor(node)) continue;
       const Span<const NodeId> operands = flow_.operands(node);
@@ -131,7 +131,7 @@ class Chooser {
  private:
   void choose(NodeId node) { chosen_[static_cast<std::size_t>(flow_.node(node).instruction)] = true; }
 
-  // What is made whole and kept in parts is annotated whole where it is made, and in parts where it is read.
+  // A tensor that is made whole and kept in parts is annotated whole where it is made, and in parts where it is read.
   void read_in_parts(std::map<std::pair<InstructionId, std::size_t>, std::string>* out) const {
     std::set<InstructionId> readers;
     std::map<std::pair<InstructionId, std::size_t>, std::string> texts;
@@ -151,7 +151,8 @@ class Chooser {
     for (auto& [operand, text] : without_differing(std::move(texts))) out->emplace(operand, text);
   }
 
-  // What several calls share and run in different states cannot be annotated; what it reads and what reads it can.
+  // An instruction that several calls share and run in different states cannot be annotated; its operands and readers
+  // can.
   void choose_around_calls() {
     std::vector<NodeId> first(static_cast<std::size_t>(graph_.num_instructions()), kNone);
     std::vector<bool> differs(first.size(), false);
@@ -199,20 +200,20 @@ class Chooser {
     }
   }
 
-  // What is made of positions and is read whole anywhere is held whole: XLA would take the splitting of another reader
-  // of what it is made of, and gather it. A constant spread out is made again wherever it is read.
+  // A value made of positions that is read whole anywhere is held whole: XLA would take the splitting of another reader
+  // of the value's operands, and gather it. A constant spread out is made again wherever it is read.
   void choose_free_read_whole() {
     std::vector<bool> of_positions(static_cast<std::size_t>(flow_.size()), false);
     for (NodeId node = 0; node < flow_.size(); ++node) {
       if (!linkage_.is_free(node)) continue;
-      // Or is put together: what differs from place to place.
+      // Or an instruction that puts values together: they differ from place to place.
       const Opcode opcode = flow_.node(node).opcode;
       bool made = opcode == Opcode::kIota || opcode == Opcode::kScatter || opcode == Opcode::kConcatenate ||
                   opcode == Opcode::kPad || opcode == Opcode::kDynamicUpdateSlice || opcode == Opcode::kGather;
       for (const NodeId operand : flow_.operands(node)) made = made || of_positions[static_cast<std::size_t>(operand)];
       of_positions[static_cast<std::size_t>(node)] = made;
     }
-    // By instruction: what several calls share is whole in all of them when it is in one.
+    // By instruction: an instruction that several calls share is whole in all of them when it is in one.
     std::vector<bool> whole(static_cast<std::size_t>(graph_.num_instructions()), false);
     const auto is_whole = [&](NodeId node) { return whole[static_cast<std::size_t>(flow_.node(node).instruction)]; };
     for (bool changed = true; changed;) {
@@ -231,7 +232,7 @@ class Chooser {
     }
   }
 
-  // Whether an instruction that is no free one reads an operand whole, by the factor that is split.
+  // True if an instruction that is not free reads an operand whole, by the factor that is split.
   bool reads_whole(NodeId node, std::size_t operand) const {
     if (!linkage_.is_tensor(node)) return false;
     if (made_whole_.count(node) != 0) return true;
@@ -281,8 +282,8 @@ class Chooser {
                        [&](const sharding::BlockedDim& one) { return static_cast<int>(one.at.slot) == result; });
   }
 
-  // A chain of reshapes that comes back to one of an instruction's several results: what is left of it, after HLO
-  // became StableHLO and HLO again, is that instruction, and the annotation would be taken for one of all its results.
+  // True for a chain of reshapes that comes back to one of an instruction's several results: after HLO became StableHLO
+  // and HLO again, only that instruction is left of it, and the annotation would be taken for one of all its results.
   bool folds_into_several(InstructionId id) const {
     const auto moves_nothing = [&](InstructionId at) {
       const Opcode opcode = graph_.instruction(at).opcode;
@@ -301,8 +302,8 @@ class Chooser {
            graph_.instruction(graph_.operands(id)[0]).opcode != Opcode::kParameter;
   }
 
-  // Of an instruction that computes several results, one splitting each: an annotation of a result alone is lost on the
-  // way through StableHLO. Nothing where no result was chosen.
+  // The sharding of an instruction that computes several results, one splitting each: an annotation of one result alone
+  // is lost on the way through StableHLO. Empty where no result was chosen.
   std::string text_of_several(NodeId node) const {
     std::vector<std::string> leaves(graph_.shape_of(flow_.node(node).instruction).elements.size(), "{replicated}");
     bool wanted = chosen_[static_cast<std::size_t>(flow_.node(node).instruction)];

@@ -1,24 +1,24 @@
-// Where, inside a module, XLA has to be told how a tensor is split.
+// Chooses the tensors inside a module whose splitting XLA has to be told.
 //
 // XLA's own propagation fills in what nobody annotated, and differs from ours in one way: it carries a splitting on
 // where our plan holds a tensor whole, through constants that several layers share, through the state of loops, and
 // into tensors made of iota. It then gathers what it split too far. So these instructions are annotated besides the
 // module's parameters and results:
-// - what leaves partial sums: there a splitting ends;
-// - what reads a free tensor (linkage.h) of a shape that is read in different states: XLA makes one tensor of equal
-//   constants, where we see one per use;
+// - those that leave partial sums: there a splitting ends;
+// - those that read a free tensor (linkage.h) of a shape that is read in different states: XLA makes one tensor of
+//   equal constants, where we see one per use;
 // - free tensors made by an instruction that cannot be split (a concatenation of sines and cosines): held whole;
-// - everything in the bodies of loops, and what makes and reads their state;
+// - everything in the bodies of loops, and the instructions that make and read their state;
 // - convolutions along whose windows neighbours exchange borders: XLA carries no splitting through windows that are as
-//   large as what they make;
-// - at a gather, what reads or makes the tensor, and what that one reads;
-// - what reads and makes the arguments and results of calls that share an instruction and run it in different states;
-//   the instruction itself is left to XLA.
+//   large as their result;
+// - at a gather, the instructions that read or make the tensor, and the operands of the reader;
+// - readers and producers of the arguments and results of calls that share an instruction and run it in different
+//   states; the instruction itself is left to XLA.
 // A free tensor that several states of loops begin with, or that a scatter writes into, cannot be annotated itself when
-// it is read in different ways: it is read through annotations.
-// With several axes each of them has its say, and what one of them wants annotated is annotated with all.
-// What only reshapes one of an instruction's several results (of a barrier, say) is not annotated: behind XLA's
-// conversions such an annotation may stand at the instruction, for all its results.
+// it is read in different ways: it is read through annotations. With several axes, an instruction that any of them
+// wants annotated is annotated with all. An instruction that only reshapes one of several results (of a barrier, say)
+// is not annotated: behind XLA's conversions such an annotation may stand at the instruction that has them, for all its
+// results.
 #pragma once
 
 #include <cstddef>

@@ -23,13 +23,13 @@ using sharding::TensorStateKind;
 
 constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 
-// What a constraint is written for: JAX's word, and how many operands from the first tell it apart.
+// The key of a constraint: JAX's word, and how many leading operands tell equations apart.
 struct EquationKind {
   Opcode opcode;
   const char* word;
   std::size_t operands;
-  // JAX makes more of them in HLO than its program has (for random bits, say), so that their order says nothing: how
-  // they read is said where all alike ones read so, and one of them what lies otherwise.
+  // JAX makes more of them in HLO than its program has (for random bits, say), so that their order says nothing: their
+  // constraint is only written where all equal ones read alike, and one of them reads a tensor otherwise than it lies.
   bool uncounted = false;
 };
 constexpr EquationKind kEquations[] = {{Opcode::kDot, "dot_general", 2},
@@ -37,10 +37,10 @@ constexpr EquationKind kEquations[] = {{Opcode::kDot, "dot_general", 2},
                                        {Opcode::kGather, "gather", 1},
                                        {Opcode::kScatter, "scatter", 1},
                                        {Opcode::kReduce, "reduce", 1},
-                                       // A scale, spread over what it scales.
+                                       // A scale, broadcast over the values that it scales.
                                        {Opcode::kReshape, "spread", 1, true},
                                        {Opcode::kBroadcast, "spread", 1, true},
-                                       // Of stored weights that are put together or taken apart.
+                                       // Operations that put stored weights together or take them apart.
                                        {Opcode::kSlice, "slice", 1, true},
                                        {Opcode::kPad, "pad", 1, true},
                                        {Opcode::kConcatenate, "concatenate", kAll, true}};
@@ -69,8 +69,8 @@ std::pair<std::string_view, std::int64_t> numbered(std::string_view name) {
   return {name.substr(0, dot), number};
 }
 
-// Per instruction its place in the program. HLO text lists what nothing else needs late; names are numbered as the
-// program made them, so those of one name in one computation exchange their places.
+// Per instruction its place in the program. HLO text lists instructions late that nothing else needs; names are
+// numbered as the program made them, so those of one name in one computation exchange their places.
 std::vector<std::int32_t> program_places(const graph::Graph& graph) {
   std::map<std::pair<std::int32_t, std::string_view>, std::vector<std::pair<std::int64_t, InstructionId>>> alike;
   std::vector<std::int32_t> places(static_cast<std::size_t>(graph.num_instructions()));
@@ -134,7 +134,7 @@ class ConstraintWriter {
   }
 
  private:
-  // How all equations of one text read: no value for an operand that some read differently.
+  // The common constraint of all equations of one text; an operand that some read differently has no value.
   struct Alike {
     JaxConstraint reads;
     bool moved = false;  // what lies otherwise than it is read or made, by any of them
@@ -159,7 +159,7 @@ class ConstraintWriter {
       std::optional<AxisDims>& dims = out.reads.operands[i];
       if (flow_.shape(operands[i]).dims.empty()) dims.reset();
       if (!dims) continue;
-      // What is made whole may be read whole.
+      // A tensor that is made whole may be read whole.
       for (std::size_t axis = 0; axis < layout_.num_axes(); ++axis) {
         if (layout_.made_whole(operands[i], axis)) (*dims)[axis] = -1;
       }

@@ -1,8 +1,8 @@
-// How every tensor of a module lies on the devices of a mesh: what each axis decided, put together, as text for HLO.
+// The layout of every tensor of a module on the devices of a mesh: the decisions of all axes together, as text for HLO.
 //
 // Axes are listed from the outermost: with two of D and T devices the device at (d, t) has the number d T + t, so that
-// devices of the inner axis are neighbours. A dimension that both axes split is cut by the inner one first: what the
-// outer axis stores in parts is gathered within the inner axis's part.
+// devices of the inner axis are neighbours. A dimension that both axes split is cut by the inner one first: a tensor
+// that the outer axis stores in parts is gathered within the inner axis's part.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ using sharding::DecidedAxis;
 
 class Layout {
  public:
-  // Of one flow; all must stay alive.
+  // All axes are of one flow, and must stay alive.
   explicit Layout(std::vector<DecidedAxis> axes);
 
   std::size_t num_axes() const { return axes_.size(); }
@@ -37,9 +37,9 @@ class Layout {
   // "{devices=[4,1,2]<=[8] last_tile_dim_replicate}".
   std::string text(sharding::NodeId node) const;
   std::string text_where_made(sharding::NodeId node) const;
-  // As a reader finds it, through one annotation after the other: as it lies (where it is exchanged: else XLA may
-  // exchange what it is made of), gathered, in parts along other dimensions. `reads`: per axis, kNone of its tensor
-  // where that one's reader finds it as it lies. Empty: nothing is done to it.
+  // The annotations, one after the other, through which a reader reads the tensor: as it lies (where it is exchanged:
+  // else XLA may exchange its operands), gathered, in parts along other dimensions. `reads`: per axis, kNone of its
+  // tensor where that one's reader finds it as it lies. Empty: no annotation.
   std::vector<std::string> texts_read(sharding::NodeId node, const std::vector<sharding::Read>& reads) const;
   // Per result of the module, in order (partition::result_states).
   std::vector<std::string> result_texts() const;
@@ -51,7 +51,7 @@ class Layout {
   std::vector<std::set<sharding::NodeId>> made_whole_;
 };
 
-// Of one tensor: a state and a number of devices per axis.
+// The sharding of one tensor, from a state and a number of devices for each axis.
 std::string sharding_text(const std::vector<sharding::TensorState>& states, const std::vector<int>& devices,
                           std::size_t rank);
 

@@ -97,7 +97,7 @@ Emitted emit_maxtext(const FrameworkPlan& plan, const FrameworkVersion& version)
     keys.emplace_back("dcn_" + name + "_parallelism", std::to_string(of.dcn));
     keys.emplace_back("ici_" + name + "_parallelism", std::to_string(of.ici));
   };
-  // All of them: MaxText gives what is left to dcn_data and ici_fsdp where nothing is said.
+  // All of them: MaxText gives unspecified axes to dcn_data and ici_fsdp.
   axis("data", plan.zero == 3 ? ServerAxis() : mesh.replica);
   axis("pipeline", mesh.stage);
   axis("fsdp", plan.zero == 3 ? mesh.replica : ServerAxis());

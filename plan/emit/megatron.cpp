@@ -7,7 +7,7 @@
 namespace automap::emit {
 namespace {
 
-// "Ettt|ttt|tttL": what each stage holds, by --pipeline-model-parallel-layout. Letters are written out instead of
+// "Ettt|ttt|tttL": the layers of each stage, by --pipeline-model-parallel-layout. Letters are written out instead of
 // "t*3", so that a shell takes the word as it is wherever it stands.
 std::string layout_word(const std::vector<int>& counts) {
   std::string word = "E";
@@ -43,7 +43,7 @@ Emitted emit_megatron(const FrameworkPlan& plan, const FrameworkVersion& version
       return out;
     }
     add("pipeline-model-parallel-size", std::to_string(plan.stages));
-    // What is spread evenly is so without a layout, in every version. A layout says itself how many parts a stage has.
+    // Even stages need no layout, in any version. A layout itself determines the number of parts of a stage.
     if (!all_equal(stack.counts)) {
       if (version.before(0, 13)) {
         out.cannot = {"stages of different numbers of layers before core 0.13",
@@ -75,7 +75,7 @@ Emitted emit_megatron(const FrameworkPlan& plan, const FrameworkVersion& version
     out.missing.push_back("Megatron-FSDP wants CUDA_DEVICE_MAX_CONNECTIONS unset");
   } else {
     if (plan.zero == 1) add("use-distributed-optimizer");
-    // Where a stage is one replica, too, so that what is read again says the same.
+    // Also where a stage is one replica, so that reading the words again gives the same plan.
     if (plan.overlap) add("overlap-grad-reduce");
     if (plan.width > 1) {
       out.missing.push_back("CUDA_DEVICE_MAX_CONNECTIONS=1 in the environment, on devices before Blackwell");

@@ -1,4 +1,4 @@
-// Words from models, clusters and files made literals of the languages that frameworks read. What stands in JSON is
+// Turns words from models, clusters and files into literals of the languages that frameworks read. Texts in JSON are
 // written by common/base/json_text.h, in Python by its python_literal().
 #pragma once
 

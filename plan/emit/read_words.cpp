@@ -62,7 +62,7 @@ std::vector<std::string> shell_split(std::string_view text) {
   return words;
 }
 
-// Of numbers that words give: devices and samples are fewer than 2^31.
+// A product of numbers of devices or samples, which are at most 2^31; larger ones are refused.
 std::int64_t product(std::int64_t a, std::int64_t b) {
   constexpr std::int64_t kMost = std::int64_t{1} << 31;
   if (a > kMost / std::max<std::int64_t>(1, b)) refuse_words("more devices or samples than there can be");
@@ -99,7 +99,7 @@ class WordMap {
     }
     return number;
   }
-  // Refuses more than one of what is not planned.
+  // Refuses a number above one of something that is not planned.
   void only_one(const std::string& key, const std::string& what) const {
     if (number(key, 1) != 1) refuse_words(printable(key) + ": " + what + " is not planned", "leave it out");
   }
@@ -125,7 +125,7 @@ struct WordLayout {
   std::int64_t chunks = 1, layers_per_chunk = 0;
 };
 
-// How many parts each stage has, of so many that `what` says.
+// The number of parts of each stage; `what` names the source of the number of all parts in errors.
 std::int64_t chunks_of(std::size_t parts, std::int64_t stages, const std::string& what) {
   if (static_cast<std::int64_t>(parts) % stages != 0) {
     refuse_words(what + " has " + std::to_string(parts) + " parts for " + std::to_string(stages) +
@@ -146,14 +146,14 @@ std::string layout_text(const WordLayout& of) {
     const int count = of.layers[s];
     text += (s == 0 ? ",layers=" : "+") + (count == planners::kRestOfLayers ? "rest" : std::to_string(count));
   }
-  // A name that a layout cannot hold is left to what stands there first.
+  // A name that a layout cannot hold is left out; the stage then begins with whatever comes first there.
   const bool plain = of.behind.find_first_of(",=") == std::string::npos;
   if (!of.behind.empty() && plain) text += ",behind=" + of.behind;
   return text;
 }
 
-// "Et*3|(tt|)*2tL": how many layers each stage has. The grammar of megatron.core's PipelineParallelLayerLayout: commas
-// are nothing, (...)*n is n times what is in the brackets, x*n is n times x.
+// "Et*3|(tt|)*2tL": the number of layers of each stage. The grammar of megatron.core's PipelineParallelLayerLayout:
+// commas are nothing, (...)*n is n times the content of the brackets, x*n is n times x.
 std::vector<int> layout_counts(const std::string& word) {
   const std::string where = "pipeline-model-parallel-layout '" + printable(word) + "': ";
   std::string flat;
@@ -202,7 +202,7 @@ std::vector<int> layout_counts(const std::string& word) {
   return counts;
 }
 
-// Options with what follows them; what stands in front of the first is the launcher's program. "--key=value", too.
+// Options with the words that follow them; words in front of the first are the launcher's program. "--key=value", too.
 WordMap options_of(const std::vector<std::string>& words) {
   WordMap map;
   for (std::size_t i = 0; i < words.size(); ++i) {
@@ -227,7 +227,7 @@ std::int64_t launched(const WordMap& words) {
   return product(words.number("nproc-per-node", 1), words.number("nnodes", 1));
 }
 
-// Of recomputation that is neither all nor nothing.
+// The note about recomputation that is neither all nor nothing.
 std::string counted_as_kept(const std::string& word) {
   return printable(word) +
          " is counted as if nothing were recomputed: the step takes less memory than is said here, and "
@@ -262,7 +262,7 @@ ReadWords read_megatron(const std::vector<std::string>& all) {
     layout.chunks = chunks_of(layout.layers.size(), layout.pp, "pipeline-model-parallel-layout");
     if (layout.layers.size() == 1) layout.layers.clear();
   }
-  // Of one stage they say nothing; a layout says the number itself.
+  // These arguments say nothing of a single stage; a layout contains the number itself.
   const std::int64_t per_chunk = words.number("num-layers-per-virtual-pipeline-stage", 0);
   const std::int64_t virtual_stages = words.number("num-virtual-stages-per-pipeline-rank", 0);
   if (layout.pp > 1 && layout.layers.empty()) {
@@ -389,8 +389,8 @@ NamedLists named_lists(std::string_view text, std::size_t at) {
   return out;
 }
 
-// How many layers of the stack that has the most each inner list of names holds ("layers.3", "h_3"), and what the last
-// begins with where it has none.
+// Counts, for each inner list of names ("layers.3", "h_3"), its layers of the largest stack, and finds the name that
+// the last list begins with where it has no layer.
 void take_modules(std::string_view text, std::size_t at, WordLayout& layout) {
   std::vector<std::map<std::string, int>> parts;
   std::map<std::string, int> all;
@@ -471,7 +471,7 @@ std::vector<int> counts_of_points(const std::string& points) {
   return counts;
 }
 
-// How many parts each stage has: several under an interleaved schedule alone.
+// The number of parts of each stage: several under an interleaved schedule only.
 std::int64_t parts_of_schedule(const WordLayout& layout, bool interleaved, const std::string& what) {
   const std::int64_t chunks = chunks_of(layout.layers.size(), layout.pp, what);
   if (chunks > 1 && !interleaved) {
@@ -566,7 +566,7 @@ ReadWords read_deepspeed(std::string_view text) {
   }
   constexpr int kMany = 1 << 30;
   const JsonObject config(json, "--layout");
-  // What Hugging Face's Trainer fills in from its own arguments.
+  // Values that Hugging Face's Trainer fills in from its own arguments.
   const auto is_auto = [&](const char* key) {
     return json.is_object() && json.contains(key) && json.at(key) == "auto";
   };

@@ -1,5 +1,5 @@
-// Layouts in the words of frameworks: what to_type.h writes, and what people have in their scripts. They become a
-// layout as automap-infer --layout takes it.
+// Reads layouts in the words of frameworks: the output of to_type.h, and the lines that people have in their scripts.
+// They become a layout as automap-infer --layout takes it.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,10 @@ struct ReadWords {
   std::vector<std::string> notes;    // what is counted otherwise than they say, a sentence each
 };
 
-// Nothing: these are no words of a framework. Megatron's arguments (with torchrun's in front, where dp is not all that
-// the cluster has devices for), MaxText's keys, torchtitan's options or tables, DeepSpeed's JSON, the files for torch
-// and JAX that to_type.h writes. Throws Error(kUsage) naming the word that is wrong, or what of them is not planned
-// (context parallelism, experts).
+// nullopt: these are no words of a framework. Reads Megatron's arguments (with torchrun's in front, where dp is not all
+// that the cluster has devices for), MaxText's keys, torchtitan's options or tables, DeepSpeed's JSON, the files for
+// torch and JAX that to_type.h writes. Throws Error(kUsage) naming the word that is wrong, or a word that is not
+// planned (context parallelism, experts).
 std::optional<ReadWords> read_words(std::string_view text);
 
 }  // namespace automap::emit

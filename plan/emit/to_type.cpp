@@ -99,7 +99,7 @@ std::string to_type_text(const pipeline::PlanToType& told, const std::string& pl
            format_change(told.instead_ms / step_ms - 1) + ")";
   }
   out += "\n  " + printable(shell_line(told.arguments)) + "\n";
-  // Who starts a program of the user's says nothing of the plan: that is in what the program uses.
+  // Words that only start the user's own program say nothing of the plan, so all that is missing is listed.
   const bool all = details || (told.arguments.size() == 2 && told.arguments.back() == kUsersProgram);
   for (const std::string& missing : told.missing) out += all ? "  and: " + printable(missing) + "\n" : "";
   const bool more = !all && !told.missing.empty();

@@ -1,6 +1,6 @@
-// What a person types to run a plan in a framework: the arguments of its launcher, or the files that it reads. One row
-// for each framework of the frameworks' table (plan/planners/frameworks.h), which says what it can run; automap-emit
-// writes them, and automap-infer ends its report with them.
+// The words that a person types to run a plan in a framework: the arguments of its launcher, or the files that it
+// reads. One row for each framework of the frameworks' table (plan/planners/frameworks.h), which says what it can run;
+// automap-emit writes them, and automap-infer ends its report with them.
 #pragma once
 
 #include <optional>
@@ -18,7 +18,7 @@ struct EmittedFile {
   std::string text;
   std::string what() const { return beside.substr(0, beside.find('.')); }  // "stages"
 };
-// Where that stands beside the main file: a name that Python can import.
+// The path of a file beside the main file: a name that Python can import.
 std::string path_beside(const std::string& main_path, const std::string& beside);
 
 struct Emitted {
@@ -37,19 +37,19 @@ struct EmitOptions {
   std::string file = "FILE";  // where the main file is written, for what names those beside it
 };
 
-// Whether there is an emitter for it: for every framework but `any`.
+// True if the framework has an emitter: all but `any`.
 bool emits(const planners::Framework& framework);
 std::vector<std::string> emitted_frameworks();  // their names
 Emitted emit_for(const FrameworkPlan& plan, const EmitOptions& options);
 
-// What the user's own program is called, where a framework is used by one.
+// The name of the user's own program, for frameworks that are used by one.
 constexpr const char* kUsersProgram = "train.py";
 
 // The words for the end of a report, and the `to_type` of its JSON.
 pipeline::PlanToType to_type(const planners::Framework& framework, const pipeline::PlanDocument& document,
                              const PlanFacts& facts, const EmitOptions& options = {});
-// The same for people: a few lines, of the plan that is written to `plan_file`; empty: to none. What is left to do is
-// said with `details`. `step_ms`: of the plan, for how much longer one takes that is told of instead.
+// The same for people, in a few lines. `plan_file`: the file that the plan is written to; empty: none. With `details`
+// it also says what the user has to do. `step_ms`: of the plan, to compare with the plan that is told instead.
 std::string to_type_text(const pipeline::PlanToType& told, const std::string& plan_file, double step_ms, bool details);
 
 // The framework whose words the user of a module knows: of a module that JAX made maxtext, of one of PyTorch
@@ -64,15 +64,16 @@ Emitted emit_deepspeed(const FrameworkPlan& plan, const EmitOptions& options);
 Emitted emit_torch(const FrameworkPlan& plan, const std::string& layers);
 Emitted emit_jax_mesh(const FrameworkPlan& plan);
 
-// Of a plan whose gradients are summed behind the backward pass, for what cannot be told to.
+// The note on a plan whose gradients are summed behind the backward pass, for frameworks that cannot be told to do so.
 constexpr const char* kSumsBeside =
     "a plan for --gradient-sync overlap: gradients are summed beside the backward pass here";
 
-// "torchrun --nnodes 2 --nproc-per-node 8", and what is missing where there are several, or they are not known.
+// "torchrun --nnodes 2 --nproc-per-node 8", and the missing words where there are several servers, or they are not
+// known.
 std::vector<std::string> torchrun_words(const FrameworkPlan& plan, std::vector<std::string>* missing);
 
-// Which servers of the cluster are used, where they are not the first ones in their order, and which devices of them,
-// where they are not the first ones, or are some of many and the program `takes_all` that it sees: a sentence each.
+// The servers of the cluster that are used, where they are not the first ones in their order, and their devices, where
+// they are not the first ones, or are some of many and the program `takes_all` that it sees: a sentence each.
 std::vector<std::string> server_texts(const FrameworkPlan& plan);
 std::vector<std::string> device_texts(const FrameworkPlan& plan, bool takes_all = false);
 

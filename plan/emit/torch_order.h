@@ -1,4 +1,4 @@
-// Lists of work in the words of torch.distributed.pipelining: what _PipelineScheduleRuntime reads of a CSV.
+// Writes lists of work in the words of torch.distributed.pipelining, as _PipelineScheduleRuntime reads them from a CSV.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace automap::emit {
 
-// Of each group what it does, `between` its words: "0F0,0F1,0B0". 2F0 is the forward of part 2 with micro-batch 0; a
-// backward in two passes is I, what the part in front waits for, and W.
+// The work of each group, with `between` separating the words: "0F0,0F1,0B0". 2F0 is the forward of part 2 with
+// micro-batch 0; a backward in two passes is I (the gradients that the part in front waits for) and W.
 std::vector<std::string> torch_order(const pipeline::WorkOrder& order, char between);
 
-// Whether gradients of weights have a pass of their own.
+// True if gradients of weights have a pass of their own.
 bool has_weights_pass(const pipeline::WorkOrder& order);
 
 }  // namespace automap::emit

@@ -17,8 +17,8 @@ struct TomlKey {
   bool text;          // a string, which has quotes in TOML
 };
 
-// torchtitan's own Transformer: tok_embeddings, layers.0 .., norm, output. Of a model whose layers are called otherwise
-// by whoever made the module, that is what they are called there.
+// The names of torchtitan's own Transformer: tok_embeddings, layers.0 .., norm, output. torchtitan uses them whatever
+// names the layers have in the module.
 ModulePaths torchtitan_paths(const FrameworkPlan& plan) {
   ModulePaths paths;
   const StackCounts stack = stack_counts(plan);
@@ -36,7 +36,7 @@ ModulePaths torchtitan_paths(const FrameworkPlan& plan) {
   return paths;
 }
 
-// Whether the module calls its layers as torchtitan's models do.
+// True if the module names its layers as torchtitan's models do.
 bool has_torchtitan_names(const FrameworkPlan& plan) {
   for (const FrameworkStage& part : plan.parts) {
     for (const std::string& module : part.modules) {

@@ -47,7 +47,7 @@ bool later(const FrameworkVersion& a, const FrameworkVersion& b) {
   return std::tie(a.release, a.part) > std::tie(b.release, b.part);
 }
 
-// Nothing of what has no two numbers.
+// False for a text without two numbers.
 bool parse(const std::string& text, FrameworkVersion* out) {
   const std::size_t from = text.find_first_of("0123456789");
   if (from == std::string::npos) return false;

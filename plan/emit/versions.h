@@ -1,4 +1,4 @@
-// Which versions of a framework the words of its emitter are known for: looked up in their packages, not guessed.
+// The versions of frameworks for which the words of an emitter are known: looked up in their packages, not guessed.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Scheduling assistants: what they know, and when they move a task (simulation.h).
+// Scheduling assistants: their knowledge, and their rules for moving a task (simulation.h).
 #include <algorithm>
 #include <numeric>
 
@@ -13,7 +13,7 @@ constexpr std::size_t kLastTasks = 4;  // of a queue
 
 }  // namespace
 
-// Devices that make what the task reads or read what it makes, then those with the least to compute, of its own server
+// Devices that make the task's operands or read its results, then those with the least to compute, of its own server
 // first: where another server is empty, they would all be there, and the way there and back seldom pays.
 void Engine::list_alternates() {
   std::vector<double> work(queues_.size(), 0);
@@ -46,7 +46,7 @@ void Engine::list_alternates() {
   }
 }
 
-// Until what runs there ends, as the assistant expects.
+// The time until the running task ends, as the assistant expects.
 double Engine::running_ms(DeviceId d) const {
   const Queue& queue = queues_[at(d)];
   if (queue.running == kNone) return 0;

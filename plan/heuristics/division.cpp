@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kRounding = 1e-9;
 
-// Whether a graph of few vertices, given as counts by (from, to), has a cycle.
+// True if a graph of few vertices, given as counts by (from, to), has a cycle.
 bool has_cycle(const std::vector<std::int32_t>& arcs, std::size_t n) {
   std::vector<int> waits(n, 0);
   for (std::size_t a = 0; a < n; ++a) {

@@ -1,9 +1,9 @@
-// A division of units among devices and what it costs, kept up to date as units move.
+// A division of units among devices and its cost, kept up to date as units move.
 //
 // The load of a device is the time that it computes, and the time of every message that it sends or receives: a value
 // goes once to every other device that reads it, however many tasks read it there (the rule of Tarnawski et al., so
-// that plans of both can be compared), in Machine::message_ms. J, what the heuristics lessen, is the largest load;
-// among equals the bytes that cross between devices.
+// that plans of both can be compared), in Machine::message_ms. The heuristics minimize J, the largest load; among
+// equals the bytes that cross between devices.
 //
 // Worked case: a (2 ms) makes 100 bytes that b (1 ms) and c (3 ms) read, a on device 0, b and c on device 1, and a
 // message of 100 bytes takes 0.5 ms: loads 2.5 and 4.5, J = 4.5, 100 bytes cross.
@@ -54,7 +54,7 @@ class Division {
   // Anywhere, allowed or not. `to` may be kNone.
   void move(UnitId unit, DeviceId to);
   void move_all(const Devices& devices);
-  // What the cost would be after move(), and the larger load of the two devices. The unit need not have a place.
+  // The cost after move(), and the larger load of the two devices. The unit need not have a place.
   struct Outcome {
     Cost cost;
     double own_ms = 0;

@@ -8,8 +8,8 @@ namespace automap::heuristics {
 
 namespace {
 
-// Clusters as units of a division over as many "devices" would cost a matrix; what is needed of them is their work,
-// their memory, and the time of the messages at their borders.
+// Clusters as units of a division over as many "devices" would cost a matrix. Only their work, their memory, and the
+// time of the messages at their borders are needed.
 class Zeroing {
  public:
   Zeroing(const Hypergraph& graph, const Machine& machine)
@@ -60,8 +60,8 @@ class Zeroing {
     return u;
   }
 
-  // Messages in and out of a set of units, each value once each way: what a cluster on a device of its own would pay
-  // if all others were on one other device.
+  // Messages in and out of a set of units, each value once each way: the cost of a cluster on a device of its own if
+  // all others were on one other device.
   double border_of(const std::vector<UnitId>& units) {
     ++epoch_;
     unit_mark_.resize(graph_.ms.size(), 0);

@@ -1,4 +1,4 @@
-// The events of simulation.h: for its functions alone.
+// The event engine behind simulation.h, for its functions alone.
 #pragma once
 
 #include <deque>
@@ -32,7 +32,7 @@ class Engine {
     bool there = false;
     double arrives_ms = 0;
   };
-  // Of a device.
+  // The queue of a device.
   struct Queue {
     std::set<std::pair<double, TaskId>> ready;  // by -priority
     std::deque<TaskId> behind;                  // what finds no room in it
@@ -74,7 +74,7 @@ class Engine {
   void list_alternates();
   double backlog_ms(DeviceId d) const;
   double running_ms(DeviceId d) const;
-  // How much longer the task makes the step, in ms; below 0: not at all.
+  // The time by which the task makes the step longer, in ms; below 0: it does not.
   double late_at_home_ms(TaskId t) const;
   double late_there_ms(TaskId t, DeviceId d) const;
   double late_ms(TaskId t, DeviceId d, double end_ms) const;

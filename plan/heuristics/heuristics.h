@@ -1,6 +1,6 @@
-// The heuristics, a row each, and what they share. Every one divides all units of a graph; what it leaves illegal or
-// rough is made legal and refined afterwards (refinement.h), the same for all. Ties go by place in the topological
-// order, then by device.
+// The heuristics, a row each, and their shared parts. Every one divides all units of a graph; afterwards its division
+// is made legal and refined (refinement.h), the same for all. Ties go by place in the topological order, then by
+// device.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace automap::heuristics {
 
-// How far above its share of the work a device, chunk or cluster may go while it is made.
+// A device, chunk or cluster may exceed its share of the work by this while it is made.
 constexpr double kSlack = 0.05;
 
 struct Question {
@@ -18,9 +18,9 @@ struct Question {
   const Hypergraph& graph;  // their units: hypergraph_of(work)
   const Machine& machine;
   bool acyclic = false;
-  // What a unit's share of the work is on device d: its speed's share of all.
+  // The work that device d should get: in proportion to its speed.
   double share_ms(DeviceId d) const { return graph.total_ms() * machine.speed(d) / machine.total_speed(); }
-  // Of a device of mean speed.
+  // The work that a device of mean speed should get.
   double mean_share_ms() const { return graph.total_ms() / machine.num_devices(); }
 };
 

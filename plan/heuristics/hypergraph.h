@@ -1,6 +1,6 @@
-// What the heuristics divide: units with their work and memory, and nets, each a value with the units that make and
-// read it. Of a work graph, or of another hypergraph some of whose units are taken together (multilevel heuristics,
-// clusters); a division costs the same whichever of them it is looked at in.
+// The hypergraph that the heuristics divide: units with their work and memory, and nets, each a value with the units
+// that make and read it. It is made of a work graph, or of another hypergraph some of whose units are taken together
+// (multilevel heuristics, clusters); a division costs the same in each of them.
 #pragma once
 
 #include <vector>
@@ -20,13 +20,12 @@ constexpr std::size_t kManyReaders = 64;
 
 struct Hypergraph {
   std::vector<double> ms, memory_bytes;  // by unit; on the reference device
-  // By unit: the mean place of its tasks in the topological order, weighted by their time. What is cut into chunks is
-  // cut along this.
+  // By unit: the mean place of its tasks in the topological order, weighted by their time. Chunks are cut along this.
   std::vector<double> place;
   std::vector<Net> nets;
   std::vector<std::vector<std::int32_t>> made, read;  // by unit: nets
-  // Units that a unit must come before in the forward pass, each once: what has to be free of cycles between devices
-  // when every device is to run one block (the backward pass mirrors it, as in plan/placement/units.h).
+  // Units that a unit must come before in the forward pass, each once. If every device is to run one block, these must
+  // have no cycles between devices (the backward pass mirrors it, as in plan/placement/units.h).
   std::vector<std::vector<UnitId>> before;
 
   std::int32_t size() const { return static_cast<std::int32_t>(ms.size()); }

@@ -7,7 +7,7 @@ namespace automap::heuristics {
 
 namespace {
 
-// Steps over tasks and edges in which paths are the longest of what is left; then lengths stay what they were.
+// Limit on the steps over tasks and edges while the longest paths of the rest are found; then the lengths are kept.
 constexpr std::int64_t kMostSteps = 100'000'000;
 
 class PathClusters {

@@ -1,4 +1,4 @@
-// The devices that a graph is divided among: how fast they are, what they hold, and what a message between two takes.
+// The devices that a graph is divided among: their speed and memory, and the time of a message between two of them.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ class Machine {
 
   int num_devices() const { return static_cast<int>(speed_.size()); }
   const soap::MachineLinks& links() const { return *links_; }
-  // What a task of `ms` on the reference device takes.
+  // The time on a device of a task that takes `ms` on the reference device.
   double task_ms(double ms, DeviceId device) const { return ms / speed_[at(device)]; }
   double speed(DeviceId device) const { return speed_[at(device)]; }
   double total_speed() const;
@@ -28,12 +28,13 @@ class Machine {
     const Pair& pair = pairs_[at(from) * speed_.size() + at(to)];
     return pair.latency_ms + bytes * pair.ms_per_byte;
   }
-  // The mean over all pairs of devices: what is known of a message before anything has a place.
+  // The mean over all pairs of devices: the estimate of a message before anything has a place.
   double mean_message_ms(double bytes) const { return bytes > 0 ? mean_.latency_ms + bytes * mean_.ms_per_byte : 0; }
 
   // The first `devices` of them alone, at least 1.
   Machine first(int devices) const;
-  // The same where device d takes slow[d] times as long, > 0: what an oracle knows, or the ratios that assistants saw.
+  // The same machine with device d slower by slow[d] > 0: the truth for an oracle, or the ratios that assistants
+  // observed.
   Machine slowed(const std::vector<double>& slow) const;
 
  private:

@@ -57,7 +57,7 @@ std::vector<std::int32_t> match(const Hypergraph& graph, const Machine& machine,
   return number;
 }
 
-// What a level's division is after it was made legal and refined.
+// Makes the division of a level legal and refines it.
 Devices refined(const Hypergraph& graph, const Question& question, Devices devices, bool* fits, Cost* cost) {
   if (question.acyclic) make_acyclic(graph, question.machine.num_devices(), &devices);
   Division division(graph, question.machine, question.acyclic);

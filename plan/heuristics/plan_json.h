@@ -9,7 +9,7 @@
 
 namespace automap::heuristics {
 
-// What a plan says beside the answer.
+// The data of a plan file beside the answer.
 struct PlanNotes {
   std::string model, cluster;
   bool training = false;

@@ -43,7 +43,7 @@ void refuse_what_cannot_fit(const Question& question) {
   }
 }
 
-// Made legal and refined; what it was before refinement, too.
+// Makes the division legal and refines it; keeps the cost before refinement, too.
 Candidate finish(const Question& question, const std::string& name, Devices devices) {
   Candidate out;
   out.name = name;
@@ -176,7 +176,7 @@ class Comparison {
   }
 
  private:
-  // The shortest of what is planned for devices that are so much slower.
+  // The shortest of the plans for devices that are so much slower.
   Schedule plan_anew(const std::vector<double>& slow) const {
     const Machine machine = machine_.slowed(slow);
     const Question question{graph_, units_, machine, acyclic_};

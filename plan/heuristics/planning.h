@@ -1,4 +1,4 @@
-// One question, one way to answer it: the call behind `automap-search heuristics`.
+// Answers one question in one way: the call behind `automap-search heuristics`.
 //
 // This design is ours: of 1906.08168 only the abstract was at hand; nothing here reproduces its numbers.
 #pragma once
@@ -19,7 +19,7 @@ struct Request {
   bool acyclic = false;
 };
 
-// What a heuristic came to, refined.
+// The refined result of a heuristic.
 struct Candidate {
   std::string name;
   bool fits = false;       // memory; the others are of no use
@@ -42,9 +42,8 @@ struct Answer {
 std::vector<std::string> heuristic_names();
 std::string heuristic_help();  // a line about each
 
-// One heuristic asked for is still compared with "one-device". Throws Error(kUsage) for a name that is none,
-// Error(kInfeasible) when the devices cannot hold the graph (which says what is too large), or no heuristic found out
-// how.
+// A single heuristic is still compared with "one-device". Throws Error(kUsage) for an unknown name, Error(kInfeasible)
+// when the devices cannot hold the graph (and says what is too large), or when no heuristic found a way.
 Answer find_division(const WorkGraph& graph, const Machine& machine, const Request& request);
 
 // --- Static, assisted, planned anew ---
@@ -73,9 +72,9 @@ struct AssistantRequest {
 // The device that is slow in scenarios: the one that computes most.
 DeviceId straggler_of(const WorkGraph& graph, const Machine& machine, const Devices& devices);
 
-// Of the division of `candidate`, by sigma, then slow. A plan is made anew by the candidate's own heuristic and by
-// refining its division, on the machine as it is then believed to be; the one of these and the old one that is planned
-// shortest counts.
+// Results for the division of `candidate`, by sigma, then slow. A new plan is made by the candidate's own heuristic and
+// by refining its division, on the machine as it is then believed to be; of these and the old plan, the one with the
+// shortest planned step counts.
 std::vector<ScenarioResult> compare_assistants(const WorkGraph& graph, const Machine& machine,
                                                const Candidate& candidate, bool acyclic,
                                                const AssistantRequest& request);

@@ -26,7 +26,7 @@ bool better(const Move& a, const Move& b) {
   if (a.unit == kNone || b.unit == kNone) return b.unit == kNone && a.unit != kNone;
   if (a.outcome.cost.less_than(b.outcome.cost)) return true;
   if (b.outcome.cost.less_than(a.outcome.cost)) return false;
-  // What lessens a load that is not the largest makes room for what comes next.
+  // A move that lessens a load other than the largest makes room for later moves.
   if (a.outcome.own_ms != b.outcome.own_ms) return a.outcome.own_ms < b.outcome.own_ms;
   return std::tie(a.unit, a.to) < std::tie(b.unit, b.to);
 }
@@ -90,7 +90,7 @@ class RefinementPass {
     return best;
   }
 
-  // Puts the unit's best move into the heaps, in place of what they have of it.
+  // Puts the unit's best move into the heaps, in place of its old one.
   Move offer(UnitId u) {
     const Move move = best_move(u);
     ++stamp_[at(u)];
@@ -191,7 +191,8 @@ bool make_fit(Division* division) {
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
                    [&](UnitId a, UnitId b) { return graph.memory_bytes[at(a)] > graph.memory_bytes[at(b)]; });
-  // The largest that are not larger than what is too much would leave the others where they are; but large first ends.
+  // Taking the largest units that do not exceed the excess would leave the others in place; but taking large ones first
+  // ends.
   for (int round = 0; round < 2 && !division->fits_everywhere(); ++round) {
     for (const UnitId u : order) {
       const DeviceId from = division->device(u);

@@ -1,17 +1,17 @@
-// What follows every heuristic: a division is made legal, then better one move at a time.
+// The refinement after every heuristic: makes a division legal, then improves it one move at a time.
 #pragma once
 
 #include "plan/heuristics/division.h"
 
 namespace automap::heuristics {
 
-// Renumbers nothing and moves only what has to: every unit goes at least as far, in an order of the devices, as all
-// that it needs in the forward pass. The order is that of the devices' mean places. Afterwards
+// Renumbers nothing and moves only units that have to move: every unit goes at least as far, in an order of the
+// devices, as all that it needs in the forward pass. The order is that of the devices' mean places. Afterwards
 // acyclic_between_devices() holds; loads and memory may be worse.
 void make_acyclic(const Hypergraph& graph, int num_devices, Devices* devices);
 
 // Moves units off devices that hold too much, the largest first, to the device with the least J that has room (ties:
-// the lowest number). False when that does not lead there; then what was done stays.
+// the lowest number). False when that does not succeed; the moves made so far stay.
 bool make_fit(Division* division);
 
 struct RefinementCount {

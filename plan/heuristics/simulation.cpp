@@ -15,8 +15,8 @@ namespace {
 constexpr std::uint32_t kNoiseStream = 0xa55157;
 constexpr double kTwoPi = 6.283185307179586;
 
-// From the end of the step backwards. Behind a task are the next one of its device, and what reads its values, as long
-// after its end as the values took to arrive.
+// From the end of the step backwards. Behind a task are the next one of its device, and the readers of its values, as
+// long after its end as the values took to arrive.
 std::vector<double> latest_starts(const WorkGraph& graph, const Machine& machine, const Schedule& schedule) {
   std::map<std::pair<ValueId, DeviceId>, double> took;
   for (const MessageRun& m : schedule.planned.messages)

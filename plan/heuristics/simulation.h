@@ -1,31 +1,31 @@
-// A step of a divided graph, event by event: devices that run one task after the other, messages that queue for links,
-// and, where they are asked for, scheduling assistants.
+// Simulates a step of a divided graph, event by event: devices that run one task after the other, messages that queue
+// for links, and, where they are asked for, scheduling assistants.
 //
-// Everybody: a task can begin when what it reads is on its device. When a task ends, each value that it made is sent
-// once to every other device that is to read it, over the link between the two (soap::MachineLinks: a pair of devices
-// of a server has one, a server's port is one), in the order in which the tasks end (ties: task, value, device); a link
-// carries one message after the other. Memory that a plan needs is there from the beginning.
+// In all three modes a task can begin when its operands are on its device. When a task ends, each value that it made is
+// sent once to every other device that is to read it, over the link between the two (soap::MachineLinks: a pair of
+// devices of a server has one, a server's port is one), in the order in which the tasks end (ties: task, value,
+// device); a link carries one message after the other. Memory that a plan needs is there from the beginning.
 //
 // - Planned: a device that is free begins the task of the highest priority in its queue, which holds the first
 //   kQueueLength that were ready; ties go to the earlier task. The priority is the bottom level with messages of mean
 //   length. This is what the compiler predicts: its makespan is the one that is reported.
 // - Static: the same tasks on the same devices in the same order as planned, whatever they take in truth.
-// - Assisted: every device has an assistant, with a queue and counters: what is waiting, in predicted ms; the ratio r
-//   of observed to predicted time, as a moving average; what is under way to it. Of every task it has the compiler's
+// - Assisted: every device has an assistant, with a queue and counters: the waiting work, in predicted ms; the ratio r
+//   of observed to predicted time, as a moving average; the tasks under way to it. Of every task it has the compiler's
 //   descriptor: home, priority, predicted time on every device, the latest start that does not make the step longer,
 //   and the alternates, a few devices that may run it. Assistants act when a task ends and when a device is free:
-//     (a) reorder: the ready task of the highest priority begins, not the one that was to be next;
+//     (a) reorder: the ready task of the highest priority begins, not the next one of the order;
 //     (b) pull: a free device looks at the queues of the devices with most waiting, and takes the last of a queue that
-//         lists it, if the task is late at home, and less late here, both by more than theta. Late is how much longer
-//         it makes the step: what reads its values gets them after its latest start, messages and what queues before
-//         them on their links included; here also, the device's own next task begins after its latest start;
+//         lists it, if the task is late at home, and less late here, both by more than theta. Late is the time by which
+//         it makes the step longer: readers get its values after their latest start, with messages and the queues
+//         before them on their links included; here also, the device's own next task begins after its latest start;
 //     (c) push: a device whose r is above 1 + tau asks the same for its alternates, of tasks as they come to it and of
 //         the last of its queue as it ends one;
-//     (d) what a moved task makes is where it ran: readers get it from the nearest copy;
-//     (e) the ratios are what a compiler gets to plan anew ("feedback").
-//   A task moves at most once, and only where the device has memory for what it reads and makes, beside the plan and
-//   what has moved there before. So with observed times as predicted nothing is late, and assisted is planned is
-//   static. A task that is behind the plan and holds nobody up stays where it is: it would be in the way elsewhere.
+//     (d) the values of a moved task are where it ran: readers get them from the nearest copy;
+//     (e) a compiler gets the ratios to plan anew ("feedback").
+//   A task moves at most once, and only where the device has memory for its operands and results, beside the plan and
+//   earlier moves. So with observed times as predicted nothing is late, and assisted is planned is static. A task that
+//   is behind the plan and holds nobody up stays where it is: it would be in the way elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +57,7 @@ struct Execution {
   int pulled = 0, pushed = 0;        // tasks
 };
 
-// What is true of a run and was not predicted: p * noise[task] * slow[device].
+// Conditions of a run that were not predicted: a task takes p * noise[task] * slow[device].
 struct Conditions {
   std::vector<double> noise, slow;
 };
@@ -73,7 +73,7 @@ struct AssistantRules {
   int alternates = 4;   // of a task
 };
 
-// What the compiler hands to devices.
+// The schedule that the compiler gives to the devices.
 struct Schedule {
   std::vector<DeviceId> home;              // by task
   std::vector<double> priority;            // by task, ms

@@ -53,7 +53,7 @@ Devices chunks_along_order(const Hypergraph& graph, const Machine& machine) {
   double wanted = 0;
   for (DeviceId d = 0; d + 1 < k; ++d) {
     wanted += total * machine.speed(d) / speed;
-    // The cut whose work before it is nearest to what is wanted.
+    // The cut whose work in front of it is nearest to the wanted one.
     auto i = static_cast<std::int32_t>(std::lower_bound(prefix.begin(), prefix.end(), wanted) - prefix.begin());
     if (i > 0 && (i > n || wanted - prefix[at(i) - 1] < prefix[at(i)] - wanted)) --i;
     cut[at(d) + 1] = std::max(cut[at(d)], std::min(i, n));

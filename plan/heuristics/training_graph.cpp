@@ -117,8 +117,8 @@ class GraphMaker {
 
   // --- Which nodes make a task ---
 
-  // Every value's base: the node whose value its readers get; kNone: at hand everywhere. And the kernels, as far as
-  // light work goes with what it reads.
+  // Finds every value's base: the node whose value its readers get; kNone: at hand everywhere. Also finds the kernels,
+  // as far as light instructions join their operands.
   void find_bases() {
     std::vector<char> at_hand(free_.begin(), free_.end());
     for (const graph::EntryInput& input : step_.inputs) {
@@ -248,7 +248,7 @@ class GraphMaker {
     }
   }
 
-  // What is at hand everywhere and takes time all the same (a table of constants) is charged where it is read first.
+  // Charges values that are at hand everywhere and take time all the same (a table of constants) to their first reader.
   void charge_free() {
     for (NodeId id = 0; id < flow_.size(); ++id) {
       if (base_[at(id)] != kNone || ms_[at(id)] <= 0) continue;

@@ -3,11 +3,11 @@
 // This design is ours: of 1906.08168 only the abstract was at hand; nothing here reproduces its numbers. From the
 // abstract come: one graph for the whole training step, modelled costs of computing and of communicating, heuristics
 // that divide it for little communication and good balance, and assistants that correct the division while the step
-// runs. What the costs are, what the heuristics are, in which order they break ties and what an assistant may do is
-// decided here (docs/heuristics.md).
+// runs. The costs, the heuristics, their order of ties and the powers of an assistant are decided here
+// (docs/heuristics.md).
 //
-// Times in ms on the reference device, sizes in bytes; everything finite and not negative. Where a module's graph comes
-// from: training_graph.h. This header knows no HLO, so that tests can make graphs of their own.
+// Times in ms on the reference device, sizes in bytes; everything finite and not negative. training_graph.h makes the
+// graph of a module. This header knows no HLO, so that tests can make graphs of their own.
 #pragma once
 
 #include <cstddef>
@@ -61,14 +61,14 @@ struct WorkGraph {
   std::int32_t units() const { return static_cast<std::int32_t>(tasks_of_unit.size()); }
   double total_ms() const;
   double memory_bytes() const;
-  // Numbers units by their first tasks and fills in the rest. Throws Error(kData) on what is no such graph: no task, a
+  // Numbers units by their first tasks and fills in the rest. Throws Error(kData) for an invalid graph: no task, a
   // consumer that is not behind its producer (a cycle), one named twice, no consumer, times or bytes that are negative
   // or not finite.
   void link();
 };
 
-// The longest way from a task's start to the end of the step: its own time and that of what must follow, with what
-// `message_ms` says of every value on the way (0 where it is not asked about: the empty vector). By task.
+// The longest way from a task's start to the end of the step, by task: its own time and that of all that must follow,
+// with the `message_ms` of every value on the way (an empty vector: 0).
 std::vector<double> bottom_levels(const WorkGraph& graph, const std::vector<double>& task_ms,
                                   const std::vector<double>& message_ms);
 

@@ -24,7 +24,7 @@ struct Decision {
   int dim;
 };
 
-// "4, 5, 10": what would divide it.
+// "4, 5, 10": the numbers that would divide it.
 std::string divisors_of(std::int64_t extent) {
   std::string out;
   int shown = 0;
@@ -82,7 +82,7 @@ std::vector<Decision> decisions_of(const sharding::ShardingModel& model, const P
   std::unordered_map<std::int32_t, int> dim_of;
   for (std::size_t i = 0; i < plan.inputs.size(); ++i) {
     const PlanTensor& tensor = plan.inputs[i];
-    // What follows from the decisions is listed, too, and what stands beside them: frozen weights.
+    // The plan also lists inputs that follow from the decisions, and inputs beside them (frozen weights).
     if (!asked[i] && tensor.dim < 0) continue;
     const std::int32_t index = tensors.find(tensor);
     const ModelInput& input = model.inputs()[static_cast<std::size_t>(index)];
@@ -121,7 +121,7 @@ std::vector<Decision> decisions_of(const sharding::ShardingModel& model, const P
   return decisions;
 }
 
-// What is handed on is the new value of an input.
+// A value that is handed on must be the new value of an input.
 void check_handed_on(const sharding::ShardingModel& model, const sharding::Gather& gather) {
   if (gather.kind != sharding::Gather::Kind::kHandedOn) return;
   for (const ModelInput& input : model.inputs()) {
@@ -134,7 +134,7 @@ void check_handed_on(const sharding::ShardingModel& model, const sharding::Gathe
                                     ", which is no input that it is the new value of");
 }
 
-// What is exchanged for an instruction is what it reads.
+// A tensor that is exchanged for an instruction must be an operand of it.
 void check_exchanged(const sharding::ShardingModel& model, const sharding::Gather& gather) {
   if (gather.kind != sharding::Gather::Kind::kExchanged) return;
   const auto operands = model.flow().operands(gather.op);
@@ -143,7 +143,7 @@ void check_exchanged(const sharding::ShardingModel& model, const sharding::Gathe
                                     instruction_name(model, gather.op) + ", which does not read it");
 }
 
-// What lies whole or in parts for an instruction is what it reads or makes.
+// A tensor that is whole or in parts for an instruction must be an operand or a result of it.
 void check_near(const sharding::ShardingModel& model, const sharding::Gather& gather) {
   const bool in_parts = gather.kind == sharding::Gather::Kind::kInParts;
   if (gather.kind != sharding::Gather::Kind::kRead && !in_parts) return;
@@ -155,7 +155,7 @@ void check_near(const sharding::ShardingModel& model, const sharding::Gather& ga
                                     instruction_name(model, gather.op) + ", which neither reads nor makes it");
 }
 
-// What begins at an instruction is what it makes.
+// A tensor that begins at an instruction must be a result of it.
 void check_begun(const sharding::ShardingModel& model, const sharding::Gather& gather) {
   if (gather.kind != sharding::Gather::Kind::kBegun || model.flow().producer(gather.tensor) == gather.op) return;
   throw Error(ErrorKind::kData, "the plan begins to split " + instruction_name(model, gather.tensor) + " at " +
@@ -181,7 +181,7 @@ std::vector<sharding::Gather> gathers_of(const sharding::ShardingModel& model, c
   return gathers;
 }
 
-// Links the model with the gathers that make the decisions possible, as far as there are any. What it did, in words;
+// Links the model with the gathers that make the decisions possible, as far as there are any. Returns a description;
 // empty: none were needed, or none help.
 std::string complete_by_gathers(sharding::ShardingModel* model, const std::vector<Decision>& decisions) {
   std::vector<TensorDim> data, all, refused;
@@ -240,7 +240,8 @@ sharding::Propagation apply_plan(sharding::ShardingModel* model, const Partition
       const TensorDim begun{gather.tensor, gather.dim};
       if (const auto conflict = decided.split(begun)) collision(*model, decided, *conflict, &gather);
     }
-    // All splittings before any replication: what stays whole is then told with the decision that forbids it.
+    // All splittings before any replication, so that a tensor that stays whole is reported with the decision that
+    // forbids it.
     for (const bool split : {true, false}) {
       for (const Decision& decision : decisions) {
         if ((decision.dim >= 0) != split) continue;

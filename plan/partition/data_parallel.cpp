@@ -128,7 +128,7 @@ class Cut {
   std::int64_t cost_ = 0;
 };
 
-// What work costs, in bytes sent between devices in the same time: devices do about 1000 FLOPs, and touch about 20
+// The cost of work, as the bytes sent between devices in the same time: devices do about 1000 FLOPs, and touch about 20
 // bytes of their memory, in the time of a byte on the wire.
 constexpr double kFlopsPerSentByte = 1000;
 constexpr double kTouchedPerSentByte = 20;
@@ -239,8 +239,8 @@ class Repairer {
     if (!result.why_not.empty()) return result;
     std::vector<Gather> gathers = start_;
     for (const Gather& gather : cut_gathers()) add(gather, &gathers);
-    // The cut sees every place at once; what a gather closes besides (a tensor that an instruction reads twice) shows
-    // up as an obstacle.
+    // The cut sees every place at once; a tensor that a gather closes besides (one that an instruction reads twice)
+    // shows up as an obstacle.
     for (int round = 0;; ++round) {
       if (too_many(gathers, &result)) return result;
       model_.relink(linkage().shards(), gathers);
@@ -379,8 +379,8 @@ class Repairer {
         factors_.push_back({f, node});
         const double bytes = work_[index(flow.node(factor.op).instruction)] * model_.times(factor.op) * lost;
         cut_.add_edge(source_, node, to_units(bytes));
-        // Partial sums of what the batch splits as well (rows that are put back where they came from) are reduced whole
-        // to be cut again: that has a price. Those of gradients are what data parallelism is.
+        // Partial sums of values that the batch splits as well (rows that are put back where they came from) are
+        // reduced whole to be cut again: that has a price. Those of gradients are part of data parallelism.
         for (const NodeId partial : factor.partial) {
           if (holds_slot(partial)) cut_.add_edge(node, sink_, to_units(2 * bytes_of(partial)));
         }
@@ -424,7 +424,7 @@ class Repairer {
 
   bool is_split(std::int32_t node) const { return !cut_.on_sink_side(node); }
 
-  // The split side's part that hangs together with what was asked for: marks of the cut's nodes.
+  // The part of the split side that hangs together with the dimensions asked for: marks of the cut's nodes.
   std::vector<bool> reached() {
     std::vector<std::vector<std::int32_t>> of_member(members_.size());
     for (std::size_t i = 0; i < factors_.size(); ++i) {
@@ -559,7 +559,7 @@ class Repairer {
     model_.relink(shards, *gathers);
   }
 
-  // Of the instructions with a factor in the groups asked for.
+  // The work of all instructions with a factor in the groups asked for.
   double tied_work() const {
     const graph::FlowGraph& flow = model_.flow();
     std::unordered_set<NodeId> ops;

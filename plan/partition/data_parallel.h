@@ -1,4 +1,4 @@
-// ADP: which dimension of which step input to split (paper 3.3, 4.3).
+// ADP: decides along which dimension to split the step inputs (paper 3.3, 4.3).
 //
 // The candidates are the linkage groups of the step inputs. A batch group that some instruction forbids (a similarity
 // of every example with every other, a batch folded into a minor dimension, routing over all tokens) is repaired: the
@@ -19,14 +19,14 @@ struct RepairResult {
   std::vector<sharding::Gather> gathers;  // for ShardingModel::relink; those that the model had come first
   int gathered_tensors = 0;               // distinct; slices of results are none
   double gathered_bytes = 0;              // per step: of the tensors gathered, each once however many read it
-  // Of the work that is tied to what was asked for, the share that is still split (1: nothing had to be repaired).
+  // The share of the work tied to the requested split that is still split (1: nothing had to be repaired).
   double split_share = 0;
   std::string why_not;  // when not possible
 };
 // Looks for few and small gathers that make `at`'s group possible, of at most `most_gathers` tensors. `model` is
 // relinked while looking and is left with the gathers found (or as it was).
 //
-// How: which tensor dimensions stay split and which become whole is a minimum cut. Between the two sides lie the
+// A minimum cut decides which tensor dimensions stay split and which become whole. Between the two sides lie the
 // gathers (bytes of the whole tensor x times; a result is cut for nothing, by slicing it where it is made); work that
 // becomes whole has a price too, so that not just everything is gathered at the start. Where two dimensions of one
 // tensor, or two factors of one instruction, are on the split side, the cheaper one is taken off it, one such place
@@ -38,8 +38,8 @@ RepairResult repair(sharding::ShardingModel* model, const std::vector<sharding::
                     int most_gathers = 64);
 
 // The batch dimension of each data input that has one: the step's batch size where it is known (dimension 0 when that
-// fits, else the first that does), else dimension 0 of the largest data input and what has its extent. Random keys have
-// none.
+// fits, else the first that does), else dimension 0 of the largest data input and of inputs with its extent. Random
+// keys have none.
 std::vector<sharding::TensorDim> find_batch(const sharding::ShardingModel& model);
 
 }  // namespace automap::partition

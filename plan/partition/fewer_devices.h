@@ -1,4 +1,4 @@
-// Whether fewer devices would do better: beyond a server's own links a splitting may cost more than it saves.
+// Checks whether fewer devices would be faster: beyond a server's own links a splitting may cost more than it saves.
 #pragma once
 
 #include "common/machine/cluster.h"

@@ -31,7 +31,7 @@ class Paths {
     }
     return of_site;
   }
-  // Of a path: its caller's path and the caller.
+  // The path of a path's caller, and the calling instruction.
   std::pair<std::int32_t, InstructionId> up(std::int32_t path) const { return up_[at(path)]; }
 
  private:

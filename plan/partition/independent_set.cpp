@@ -16,9 +16,9 @@ namespace {
 
 // Parts up to this size are remembered.
 constexpr std::int32_t kMemoSize = 512;
-// What is remembered at most, in bytes of keys.
+// The most bytes of keys that are remembered.
 constexpr std::size_t kMemoBytes = 100 << 20;
-// Domination is looked for among vertices with at most so many neighbours: the others are what one branches on.
+// Domination is looked for among vertices with at most so many neighbours: the search branches on the others.
 constexpr std::int32_t kSmallDegree = 24;
 // Points of one front, and of all fronts together.
 constexpr std::size_t kMaxFront = 500'000;
@@ -121,7 +121,7 @@ std::int64_t clique_cover(const SetGraph& graph) {
   return sum;
 }
 
-// Whether every neighbour of `small` (and small itself) is a neighbour of, or is, `big`.
+// True if every neighbour of `small` (and small itself) is a neighbour of, or is, `big`.
 bool covers(const SetGraph& graph, std::int32_t big, std::int32_t small) {
   if (graph.degree(big) < graph.degree(small)) return false;
   for (const std::int32_t u : graph.around(small)) {
@@ -368,7 +368,7 @@ SetResult SetSolver::branch(SetGraph graph, std::int64_t at_least) {
       std::vector<std::int32_t> chosen;
       const std::int64_t floor = std::max(at_least, best.weight);
       for (std::size_t i = 0; i < parts.size() && upper > floor; ++i) {
-        // What this part must beat, should the others reach their bounds.
+        // This part must beat the floor on the assumption that the other parts reach their bounds.
         const SetResult r = part(std::move(parts[i]), floor - (upper - cover[i]));
         weight += r.weight;
         upper += r.bound - cover[i];
@@ -554,7 +554,7 @@ bool FrontSolver::branch(SetGraph graph, Front* front) {
     *front = std::move(all);
     return true;
   };
-  // What a set can weigh at best, both kinds of weight together.
+  // The heaviest set of a graph, with both kinds of weight added by the price.
   const auto best_priced = [&](const SetGraph& g) {
     std::vector<std::int64_t> weight;
     for (std::int32_t v = 0; v < g.size(); ++v) weight.push_back(price_weight(g.weight[at(v)], g.second[at(v)]));

@@ -1,9 +1,9 @@
-// Heaviest independent sets: what is left of a partitioning problem once every group has a weight.
+// Finds heaviest independent sets: the problem that partitioning becomes once every group has a weight.
 //
-// Exact, by branch and bound: what can be decided without branching is (isolated vertices, dominated vertices), what is
-// left falls into connected parts that are solved one by one, and the vertex with most neighbours is branched on, so
-// that a group that excludes everything (a model's hidden dimension) is decided first and the layers fall apart
-// afterwards. Parts that look alike (repeated layers) are solved once. Bound: weighted clique cover.
+// Exact, by branch and bound. Vertices that can be decided without branching are (isolated vertices, dominated
+// vertices); the rest falls into connected parts that are solved one by one, and the vertex with most neighbours is
+// branched on, so that a group that excludes everything (a model's hidden dimension) is decided first and the layers
+// fall apart afterwards. Parts that look alike (repeated layers) are solved once. Bound: weighted clique cover.
 #pragma once
 
 #include <cstdint>
@@ -100,7 +100,7 @@ class FrontSolver {
 
  private:
   using Front = std::vector<Point>;
-  // How a point was made: a vertex (and what `left` made), two points together, or a known point under other names.
+  // The origin of a point: a vertex added to `left`, two points merged, or a known point with renamed vertices.
   struct Made {
     std::int32_t vertex = -1, left = -1, right = -1, renamed = -1;
   };

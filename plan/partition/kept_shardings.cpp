@@ -36,7 +36,7 @@ struct Given {
   UserSharding said;
 };
 
-// What is said of arrays, in node order; of an array several times (a parameter and the root) the first.
+// The given shardings of arrays, in node order; if an array has several (a parameter and the root), the first.
 std::vector<Given> given_shardings(const ShardingModel& model) {
   const graph::FlowGraph& flow = model.flow();
   const graph::Graph& graph = model.graph();
@@ -125,7 +125,7 @@ std::string parts_text(std::int64_t parts, std::size_t dim) {
   return plural(parts, "part") + " of dimension " + std::to_string(dim);
 }
 
-// What one sharding says of the planned axis.
+// The effect of one sharding on the planned axis.
 struct Said {
   int dim = -1;
   std::vector<int> whole;  // dimensions that it leaves uncut
@@ -244,7 +244,7 @@ class Keeping {
     link(std::move(gathers));
   }
 
-  // What is computed comes first, what is stored goes with it.
+  // Splits computed values first; stored inputs follow them.
   void keep_split() {
     std::set<NodeId> stored;
     for (const sharding::ModelInput& input : model_.inputs()) {
@@ -263,7 +263,7 @@ class Keeping {
       std::vector<TensorDim> accepted = all;
       remove_all(&accepted, colliding);
       gather_before_use(&model_, accepted, colliding);
-      // Of those before nothing may be lost by it.
+      // Undo if this would lose the splitting of an earlier value.
       if (!refused(accepted).empty()) link(before);
       settle(&all);
     }
@@ -304,7 +304,7 @@ class Keeping {
     }
   }
 
-  // What makes one dimension of a value whole although what it hangs together with is split.
+  // Gathers that make one dimension of a value whole although the dimensions linked with it are split.
   std::vector<Gather> apart(TensorDim at) const {
     std::vector<Gather> out;
     const Linkage& linkage = model_.linkage();
@@ -354,12 +354,12 @@ class Keeping {
                 " is whole: what it hangs together with is split";
       }
     }
-    // What was linked anew may have tied others.
+    // The new linkage may have tied values to split ones; those are no longer whole.
     const auto lost = [&](TensorDim at) { return is_split(at); };
     out_.whole.erase(std::remove_if(out_.whole.begin(), out_.whole.end(), lost), out_.whole.end());
   }
 
-  // Takes these out of what is split; false: what is split would not all be then.
+  // Makes these dimensions whole. False: then other split dimensions would not stay split.
   bool part(const std::vector<TensorDim>& ends) {
     const std::vector<Gather> before = model_.gathers();
     std::vector<Gather> gathers = before;
@@ -432,7 +432,8 @@ class Keeping {
         if (read == gathers->end()) continue;
         read->kind = Gather::Kind::kExchanged;
         gathers->push_back({made.op, member.node, member.dim, Gather::Kind::kInParts});
-        // What else the factor holds goes along: gathered no longer where it is split so, in parts where it is whole.
+        // The other members of the factor follow: where one is split in this way its gather goes, where it is whole it
+        // is taken in parts.
         for (const TensorDim other : factor.members) {
           if (other.node == member.node || other.node == made.tensor) continue;
           const auto gathered = find(other.node, other.dim);
@@ -449,7 +450,7 @@ class Keeping {
     return false;
   }
 
-  // Of the values that begin inside, those that nothing else decides, one of each group.
+  // Keeps, of the values whose splitting begins inside, only those that nothing else decides, one of each group.
   void drop_needless_beginnings() {
     const std::vector<Gather> before = model_.gathers();
     const auto is_begun = [](const Gather& gather) { return gather.kind == Gather::Kind::kBegun; };

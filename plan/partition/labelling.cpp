@@ -39,7 +39,7 @@ void erase(std::int32_t site, Sites* sites) {
   if (place != sites->end() && *place == site) sites->erase(place);
 }
 
-// Whether a cost is above a bound by more than rounding.
+// True if a cost is above a bound by more than rounding.
 bool above(double cost, double bound) {
   return cost > bound + kLabelRounding * std::max(1.0, std::abs(bound));
 }
@@ -50,20 +50,20 @@ struct Table {
   std::int32_t values = -1;  // of Contents; filled when it is run
 };
 
-// What stands in tables. A model's layers are mostly alike, and so are their tables: equal ones are kept once, and what
-// is minimized is looked up by what it is made from.
+// The contents of tables. A model's layers are mostly alike, and so are their tables: equal tables are kept once, and
+// minimized ones are found by the tables that they were made from.
 class Contents {
  public:
   const std::vector<double>& operator[](std::int32_t id) const { return values_[at(id)]; }
 
-  // Of the problem itself: equal values have one number.
+  // Adds a table of the problem itself: equal values have one number.
   std::int32_t intern(std::vector<double> values) {
     const auto [found, added] = known_.try_emplace(std::move(values), static_cast<std::int32_t>(values_.size()));
     if (added) values_.push_back(found->first);
     given_ = values_.size();
     return found->second;
   }
-  // What is minimized: by its key.
+  // Finds a minimized table by its key.
   std::int32_t find(const std::vector<std::int64_t>& key) const {
     const auto found = minimized_.find(key);
     return found == minimized_.end() ? -1 : found->second;
@@ -96,7 +96,7 @@ class Elimination {
   std::int32_t width() const { return width_; }
   std::int64_t units() const { return units_; }  // of the last run
 
-  // With memory at a price per byte. The bound includes what the labels' memory costs, not the limit.
+  // With memory at a price per byte. The bound includes the price of the labels' memory, not the limit.
   double run(double price, std::vector<std::int32_t>* labels) {
     contents_.forget_minimized();
     units_ = kPerSite * static_cast<std::int64_t>(steps_.size());
@@ -301,7 +301,7 @@ class Elimination {
     return key;
   }
 
-  // Fills the part's table; what it comes to where nothing is left to depend on, else 0.
+  // Fills the part's table. Returns its value where it depends on no other site, else 0.
   double minimize(const Step& step, std::size_t number, double price) {
     const Part& part = step.parts[number];
     Table& result = tables_[at(part.result)];
@@ -434,7 +434,7 @@ class Search {
       const std::size_t labels = node->problem.sites[at(node->branch_site)].cost.size();
       for (std::size_t label = 0; label < labels; ++label) push(child(*node, label));
     }
-    // What is open may be as cheap as its bound says; what was left out is no cheaper than the best.
+    // An open node may be as cheap as its bound; a node that was left out is no cheaper than the best.
     best_.bound = best_.cost;
     for (const std::unique_ptr<Node>& node : open) best_.bound = std::min(best_.bound, node->bound);
     best_.proven = best_.cost < kInfinity && !above(best_.cost, best_.bound);
@@ -550,7 +550,7 @@ class Search {
     return sum;
   }
 
-  // Where memory differs most between what is too large and what fits.
+  // The site where memory differs most between a labelling that is too large and one that fits.
   static std::int32_t differing_site(const Node& node, const std::vector<std::int32_t>& a,
                                      const std::vector<std::int32_t>& b) {
     std::int32_t found = -1;

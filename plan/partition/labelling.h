@@ -1,12 +1,12 @@
-// The cheapest labelling of a graph: every site takes one of its labels; labels cost something by themselves, and in
-// pairs between neighbouring sites (infinity: not both). Optionally labels take memory, and all of it together has to
-// fit. What partitioning is when linkage groups may be cut: a site is a piece of a group, its labels are whole or
-// split, and pairs hold the prices of resharding between pieces and what excludes each other.
+// Finds the cheapest labelling of a graph: every site takes one of its labels; labels cost something by themselves, and
+// in pairs between neighbouring sites (infinity: not both). Optionally labels take memory, and all of it together has
+// to fit. Partitioning becomes this problem when linkage groups may be cut: a site is a piece of a group, its labels
+// are whole or split, and pairs hold the prices of resharding between pieces and mutual exclusions.
 //
 // Exact where the graph is narrow, as models are: sites are eliminated one by one (the one with the smallest table
 // first), which takes time exponential in the width of the graph only. Where a table would become too large its
-// functions are minimized apart, which gives a lower bound (mini-buckets; Dechter and Rish, 2003), and what the bound
-// leaves open is branched on. Memory is priced (a Lagrangian); what the best price leaves open is branched on, too.
+// functions are minimized apart, which gives a lower bound (mini-buckets; Dechter and Rish, 2003), and the search
+// branches to close the gap. Memory is priced (a Lagrangian); a gap that the best price leaves is branched on, too.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ struct LabellingOptions {
   std::int64_t most_entries = 1 << 18;  // of one table
 };
 
-// When the work is over: the best so far and a valid bound. Throws Error(kInternal) for what is no problem as above.
+// When the work is over: the best so far and a valid bound. Throws Error(kInternal) for an invalid problem.
 Labelling solve_labelling(const LabellingProblem& problem, const LabellingOptions& options, Work& work);
 
 // The cost of a labelling; its memory is added to `memory` where that is not null.

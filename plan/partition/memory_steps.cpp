@@ -62,7 +62,7 @@ bool is_fusible(Opcode opcode) {
   }
 }
 
-// Takes in what it reads as operand `k`.
+// True if the instruction fuses its operand `k`.
 bool takes_in(Opcode opcode, std::size_t k) {
   switch (opcode) {
     case Opcode::kReduce: return true;
@@ -213,7 +213,7 @@ class StepsBuilder {
     }
   }
 
-  // What is read together with something that took more steps to make than it did itself.
+  // Finds values that are read together with another value that took more steps to make.
   void find_read_later() {
     read_later_.assign(at(flow_.size()), false);
     std::vector<std::int32_t> steps;  // on the longest path to a node
@@ -266,7 +266,8 @@ class StepsBuilder {
     copies_of_[copy.tensor].push_back(made);
   }
 
-  // The value that stands for `id` in `region`: of what a loop hands on, outside of it, the loop's state.
+  // The value that stands for `id` in `region`: outside of a loop, the loop's state stands for a value that it hands
+  // on.
   ValueId seen_from(ValueId id, std::int32_t region) const {
     while (!is_within(region, values_[at(id)].region)) {
       const auto found = state_after_.find({id, values_[at(id)].region});
@@ -337,8 +338,8 @@ class StepsBuilder {
     }
   }
 
-  // `step` reads `id`; `whole`: it takes nothing in; `part`: of what is made of constants it needs so much, which its
-  // own part does not say (it is made as it is needed, and split by nothing).
+  // `step` reads `id`; `whole`: it fuses nothing; `part`: the share that it needs of a value made of constants, which
+  // the value's own part does not say (it is made as it is needed, and split by nothing).
   void read(ValueId id, std::int32_t step, bool aligned, bool whole, double part = 1) {
     id = seen_from(id, steps_[at(step)].region);
     Value& v = value(id);
@@ -590,7 +591,7 @@ class StepsBuilder {
     for (std::size_t i = 0; i < n; ++i) next[i + 1] += next[i];
     std::vector<MemoryRead> reads(out_.reads.size());
     for (const MemoryRead& read : out_.reads) reads[at(next[at(read.step)]++)] = read;
-    // What reads one buffer several times stands there once.
+    // A step that reads one buffer several times is listed there once.
     out_.reads.clear();
     out_.first_read.assign(1, 0);
     std::size_t k = 0;
@@ -631,7 +632,7 @@ class StepsBuilder {
   std::map<std::pair<std::int32_t, graph::InstructionId>, std::int32_t> conditionals_;  // -> step
   std::vector<bool> sourceless_;
   std::vector<bool> read_later_;
-  // Elements of the largest tensor that it is made of element by element: not of what is broadcast.
+  // Elements of the largest tensor that it is made of element by element: not of broadcast operands.
   std::vector<std::int64_t> origin_;
   std::vector<Value> values_;
   std::vector<Step> steps_;

@@ -1,26 +1,26 @@
-// The steps that a compiled module runs, and the buffers that they read and write: what of a flow takes memory at all.
+// The steps that a compiled module runs, and the buffers that they read and write: the parts of a flow that take
+// memory.
 //
-// A step is a kernel: an instruction with what is fused into it. The rules are XLA's:
-//   names     reshape, bitcast, tuple elements, barriers and annotations are other names of what they read
+// A step is a kernel: an instruction with everything that is fused into it. The rules are XLA's:
+//   names     reshape, bitcast, tuple elements, barriers and annotations are other names of their operands
 //   fused     element-wise instructions, broadcasts, transposes, slices, pads and the like have no buffer for readers
 //             that can make them themselves (matrix products, convolutions, sorts and the like cannot) when
 //               - that is their only reader, or
 //               - they are cheap (no transcendental, no division) and made of one large tensor at most, or of no more
 //                 bytes than they have, or
-//               - they are cheap, all readers can, and none reads them together with what comes later: keeping what
-//                 they are made of until then would take more
-//             and what is made of constants alone is always made by its readers
+//               - they are cheap, all readers can, and none reads them together with a later value: keeping their
+//                 operands until then would take more
+//             and values made of constants alone are always made by their readers
 //   layout    a product reads its operands as batch, rows, contracted or batch, contracted, rows; a convolution reads
-//             images as batch, space, feature and filters as space, in, out: others are copied before it, and what is
-//             fused into the copy has no buffer for it
-//   in place  a step may write where an equally large buffer is that it is the last to read, when it reads it element
-//   by
+//             images as batch, space, feature and filters as space, in, out: others are copied before it, and an
+//             instruction that is fused into the copy has no buffer for it
+//   in place  a step may write into an equally large buffer of which it is the last reader, when it reads it element by
 //             element; the state of a loop is written over the state before, a result over the argument that
 //             input_output_alias gives it
 //   loops     a body is a region of its own that runs within one step of the region around it; its state lives outside.
 //             So are the branches of a conditional, one of which runs
-//   dead      what nobody reads is not there; constants are part of the program
-//   scatter   a select-and-scatter first finds positions: 4 bytes for each coordinate of what it selects from
+//   dead      values that nobody reads do not exist; constants are part of the program
+//   scatter   a select-and-scatter first finds positions: 4 bytes for each coordinate of its operand
 #pragma once
 
 #include <cstdint>

@@ -23,7 +23,7 @@ using sharding::TensorDim;
 using sharding::TensorState;
 using sharding::TensorStateKind;
 
-// What splitting experts must save of the step of a data axis, and how long they are looked for (about 1 s).
+// Splitting experts must save this share of the step of a data axis; the search for them may take so long (about 1 s).
 constexpr double kWorthExchanging = 0.01;
 constexpr std::int64_t kExpertUnits = 2'000'000'000;
 
@@ -38,7 +38,7 @@ class MeshPlanning {
                const MeshRequest& request, Zero zero)
       : model_(model), device_(device), cluster_(cluster), request_(request), zero_(zero) {}
 
-  // Whether it fits the memory is for the caller to see: plan.memory_bytes.
+  // Does not check that the plan fits the memory; the caller compares plan.memory_bytes.
   PlannedMesh run() {
     PlannedMesh out;
     out.data.model = model_.another_axis(request_.data);
@@ -189,7 +189,7 @@ class MeshPlanning {
     plan.replicated_step_ms = out->price.unsplit_ms;
     if (out->operators) {
       plan.model_axis = out->operators->plan;
-      // What it says of memory is of one axis alone.
+      // The warning about memory is about one axis alone.
       for (const std::string& warning : plan.model_axis.warnings) {
         if (warning != out->operators->memory_warning) plan.warnings.push_back(warning);
       }
@@ -254,8 +254,8 @@ void try_mesh(const ShardingModel& model, const machine::DeviceModel& device, co
   if (request.data == 1) levels = {Zero::kOff};
   bool fits_as_it_is = false;
   for (const Zero zero : levels) {
-    // Storing in parts saves memory, and time where what is reduced and gathered then is less or shorter; level 2 has
-    // both, unless gathers before use go beside compute.
+    // Storing in parts saves memory, and time where the sums and gathers are then fewer or shorter; level 2 has both
+    // savings, unless gathers before use go beside compute.
     if (zero == Zero::kFull && fits_as_it_is && !request.zero && !request.operators.overlap) break;
     std::optional<PlannedMesh> planned;
     MeshRequest one = request;
@@ -273,7 +273,7 @@ void try_mesh(const ShardingModel& model, const machine::DeviceModel& device, co
     tried->alternatives.push_back(alternative);
     const bool at_ease = !planned->operators || !planned->operators->memory_decided;
     fits_as_it_is = fits_as_it_is || (zero == Zero::kOff && alternative.fits && at_ease);
-    // Of the same mesh the simpler one, where the other saves little.
+    // On the same mesh the simpler plan wins unless the other saves enough.
     const bool same_mesh = tried->best && tried->best->plan.data_axis.shards == request.data &&
                            tried->best->plan.model_axis.shards == request.model;
     const double enough =
@@ -301,7 +301,7 @@ PlannedMesh finish(Tried tried, const MeshRequest& request) {
                                                                              : "--memory off plans without a limit");
 }
 
-// How much faster the fastest device is than the one that a single shard stands on.
+// The speed of the fastest device over that of the one that a single shard stands on.
 double fastest_of(const machine::Cluster& cluster) {
   double first = 0, fastest = 0;
   for (const machine::ServerGroup& servers : cluster.servers) {
@@ -312,7 +312,7 @@ double fastest_of(const machine::Cluster& cluster) {
   return first > 0 ? fastest / first : 1;
 }
 
-// What no step over so many devices of a cluster goes below, whatever the mesh.
+// A lower bound on the step over so many devices of a cluster, whatever the mesh.
 class LeastStep {
  public:
   LeastStep(const ShardingModel& model, const machine::DeviceModel& device, const machine::Cluster& cluster)
@@ -329,7 +329,7 @@ class LeastStep {
 
 PlannedMesh make_mesh_plan(const ShardingModel& model, const machine::DeviceModel& device,
                            const machine::Cluster& cluster, const MeshRequest& request) {
-  // What the cluster has no place for is said before anything is planned.
+  // Throws before anything is planned if the cluster has no place for the mesh.
   shard_links(cluster, request.data, request.model);
   Tried tried;
   try_mesh(model, device, cluster, request, &tried);

@@ -1,11 +1,11 @@
-// Two axes in one module: the data axis splits the batch (and, under ZeRO, what the step keeps: stored_parts.h), the
-// model axis splits variables inside every replica. Devices of the model axis are neighbours, inside one server; the
-// data axis goes over replicas (design.md 2.5: the width is nested in a replica).
+// Plans a mesh of two axes in one module: the data axis splits the batch (and, under ZeRO, the state that the step
+// keeps: stored_parts.h), the model axis splits variables inside every replica. Devices of the model axis are
+// neighbours, inside one server; the data axis goes over replicas (design.md 2.5: the width is nested in a replica).
 //
 // The data axis comes first: the batch, with the gathers that it needs. The model axis is then a problem of one axis
-// (planner.h) whose compute, memory and collectives are those of a replica, and to which the data axis's all-reduces
-// of gradients are one more thing that splitting saves. With the levels of ZeRO tried in turn, and dimensions that both
-// axes could take given to the model axis.
+// (planner.h) whose compute, memory and collectives are those of a replica, and for which splitting also saves part of
+// the data axis's all-reduces of gradients. The levels of ZeRO are tried in turn, and dimensions that both axes could
+// take are given to the model axis.
 #pragma once
 
 #include <memory>
@@ -25,7 +25,7 @@
 
 namespace automap::partition {
 
-// What storing in parts must save of the step where everything fits without.
+// Storing in parts must save this share of the step where everything fits without.
 constexpr double kWorthStoring = 0.01;
 
 struct MeshRequest {
@@ -53,9 +53,8 @@ struct PlannedMesh {
   bool experts_apart = false;
 };
 
-// Throws Error(kUsage) for a mesh that the cluster has no place
-// for, Error(kData) when the batch cannot be split by the data axis, Error(kInfeasible), naming what would fit, when no
-// plan does.
+// Throws Error(kUsage) for a mesh that the cluster has no place for, Error(kData) when the batch cannot be split by the
+// data axis, Error(kInfeasible), naming a mesh that would fit, when no plan fits.
 PlannedMesh make_mesh_plan(const sharding::ShardingModel& model, const machine::DeviceModel& device,
                            const machine::Cluster& cluster, const MeshRequest& request);
 

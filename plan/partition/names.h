@@ -1,4 +1,4 @@
-// Names of many tensors in few words: repeated layers become one line.
+// Shortens the names of many tensors: repeated layers become one line.
 #pragma once
 
 #include <string>
@@ -9,9 +9,10 @@
 
 namespace automap::partition {
 
-// Numbers become stars: "layer_3/conv1" -> "layer_*/conv*": what is equal but for numbers.
+// Replaces numbers by stars, so that names that differ in numbers only become equal: "layer_3/conv1" ->
+// "layer_*/conv*".
 std::string pattern_of(const std::string& path);
-// Only the first number does, which tells layers apart: "layer_3/conv1" -> "layer_*/conv1".
+// Replaces only the first number, which tells layers apart: "layer_3/conv1" -> "layer_*/conv1".
 std::string layer_pattern_of(const std::string& path);
 
 // "encoder/layer_*/ffn: wi 1, wo 0" for (path, dimension) pairs, collated over layers, and over other numbers that take

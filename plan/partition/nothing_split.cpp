@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kMostNumbersNamed = 6;
 
-// How many of the inputs have a dimension that so many devices divide.
+// The number of inputs with a dimension that so many devices divide.
 std::int64_t divided_by(const sharding::ShardingModel& model, const std::vector<std::int32_t>& inputs, int devices) {
   return std::count_if(inputs.begin(), inputs.end(), [&](std::int32_t input) {
     const auto& dims = model.flow().shape(model.inputs()[static_cast<std::size_t>(input)].node).dims;

@@ -77,7 +77,7 @@ class Schedule {
     AM_CHECK(order.size() == tasks_.size());  // no circle
   }
 
-  // What takes no stream has ended as soon as it is ready.
+  // Marks a task as ready. A task that takes no stream ends as soon as it is ready.
   void becomes_ready(TaskId first) {
     std::vector<TaskId> ready{first};
     while (!ready.empty()) {
@@ -154,7 +154,7 @@ class Step {
       moves_of_[at(node)].push_back(static_cast<TaskId>(tasks_.size()));
       add_task(region_of_node(node), move.ms, move.ms > 0 ? axis_stream(move.other_axis ? 1 : 0) : std::uint8_t{0});
     }
-    // What runs a region, in the region around it; nothing runs the entry.
+    // The task that stands for a region in the region around it; the entry has none.
     first_unit_ = static_cast<TaskId>(tasks_.size()) - 1;
     for (std::size_t r = 1; r < regions_.size(); ++r) add_task(regions_[r].parent, 0, 0);
     connect();
@@ -220,7 +220,8 @@ class Step {
 
   TaskId unit(std::int32_t region) const { return first_unit_ + region; }
 
-  // `later` waits for `first`, or what runs the one for what runs the other, in the innermost region around both.
+  // Makes `later` wait for `first`, or the task that runs the one for the task that runs the other, in the innermost
+  // region around both.
   void wait(TaskId first, TaskId later) {
     std::int32_t of_first = region_of_task_[at(first)], of_later = region_of_task_[at(later)];
     while (of_first != of_later) {

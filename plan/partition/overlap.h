@@ -1,20 +1,21 @@
-// How long a step takes when collectives run beside compute: what `--overlap` says.
+// The time of a step when collectives run beside compute: the estimate of `--overlap`.
 //
 // A device computes one instruction at a time, and one collective at a time runs over each axis. An instruction starts
-// when what it reads is there; a collective when the instruction whose result it moves is done. Of several instructions
-// that could start the one with the longest way to the end of the step does, as XLA's latency-hiding scheduler moves
-// what waits for nobody beside a collective; collectives of an axis start in the order in which they become ready.
-// Collectives of one tensor follow each other: sums before what hands the tensor on, the axis that is nested in the
-// other one first. A sum is awaited by all readers, a gather by those that read the tensor so; what nobody awaits (new
-// values of variables, gathered for the next step) ends with the step at the latest.
+// when its operands are there; a collective when the instruction whose result it moves is done. Of several instructions
+// that could start, the one with the longest way to the end of the step does, as XLA's latency-hiding scheduler moves
+// instructions that nobody waits for beside a collective; collectives of an axis start in the order in which they
+// become ready. Collectives of one tensor follow each other: sums before the collective that hands the tensor on, the
+// axis that is nested in the other one first. A sum is awaited by all readers, a gather by those that read the gathered
+// tensor; a collective that nobody awaits (new values of variables, gathered for the next step) ends with the step at
+// the latest.
 //
 // A loop is one piece: its turns run one after the other, each with its own compute and collectives overlapped and all
 // of them ended with it, and nothing from outside computes meanwhile, nor runs on an axis that the loop uses. So is a
-// conditional, with what PartitionCost counts of its branches.
+// conditional, with the branches that PartitionCost counts.
 //
 // Times are those of PartitionCost::parts(), so that max(compute, collectives of either axis) <= overlapped <= compute
 // + collectives, whatever the module. Collectives that go out together share their wait, and start one by one all the
-// same; that a running collective slows the compute beside it is not counted.
+// same. Not counted: a running collective slows the compute beside it.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +44,7 @@ constexpr std::uint8_t axis_stream(int axis) {
 // circle.
 double list_schedule_ms(const std::vector<StreamTask>& tasks);
 
-// Of one step, in ms.
+// The overlapped time of one step, ms.
 double overlapped_ms(const PartitionCost& cost, const sharding::Propagation& decided);
 
 // PartitionCost::estimate(), with `overlapped_ms` where `overlap` asks for it.

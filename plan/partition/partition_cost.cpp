@@ -31,14 +31,15 @@ using graph::Part;
 using sharding::CollectiveKind;
 using sharding::GroupId;
 
-// What has a time of its own: not the elements of what has several results, nor the joined results of a conditional.
+// True for nodes with a time of their own: not the elements of an instruction with several results, nor the joined
+// results of a conditional.
 bool has_time(const FlowNode& node) {
   return node.opcode != Opcode::kGetTupleElement && node.opcode != Opcode::kParameter &&
          !(node.opcode == Opcode::kConditional && node.leaf != kNone) &&
          !(node.opcode == Opcode::kOptBarrier && node.leaf > 0);
 }
 
-// By flow node: 1 for what runs, 0 in branches of a conditional that take less time than another one.
+// By flow node: 1 for nodes that run, 0 in branches of a conditional that take less time than another one.
 std::vector<double> nodes_that_run(const FlowGraph& flow, const std::vector<double>& node_ms) {
   const auto& sites = flow.sites();
   std::vector<double> total(sites.size(), 0), runs(sites.size(), 1);
@@ -73,7 +74,7 @@ std::vector<double> nodes_that_run(const FlowGraph& flow, const std::vector<doub
   return out;
 }
 
-// Of nodes that run so often.
+// Times of nodes that run so often, ms per step.
 std::vector<double> node_times(const FlowGraph& flow, const std::vector<double>& runs,
                                const std::vector<double>& instruction_ms) {
   std::vector<double> ms(at(flow.size()), 0);
@@ -119,7 +120,7 @@ std::vector<double> stash_of(const sharding::ShardingModel& model, const std::ve
       while (graph::is_movement(flow, base) && flow.operands(base).size() > 0 &&
              parts[at(flow.operands(base)[0])] == Part::kForward && model.linkage().is_tensor(flow.operands(base)[0]))
         base = flow.operands(base)[0];
-      // Another form of a parameter, or of what is free.
+      // Another form of a parameter, or of a free tensor.
       if (graph::is_movement(flow, base)) continue;
       Kept& entry = kept[base];
       entry.forms += static_cast<double>(flow.shape(operand).bytes);
@@ -155,7 +156,7 @@ std::vector<ServersInUse> servers_in_use(const machine::Cluster& cluster, std::i
   return used;
 }
 
-// What a message takes after its first byte; nothing for 0 bytes.
+// The time of a message beyond its latency; 0 for 0 bytes.
 double beyond_wait(const machine::CollectiveTime& time, double bytes) {
   return std::max(0.0, time.ms(bytes) - time.latency_ms());
 }
@@ -202,7 +203,7 @@ ShardLinks shard_links(const machine::Cluster& cluster, int shards, int stride, 
   group.measured = measured(*used.front().kind);
   ShardLinks out;
   for (const ServersInUse& servers : used) out.inside_server = out.inside_server && span <= servers.kind->devices;
-  // What is nested in another axis, or has one nested in it, is not torn apart.
+  // An axis that is nested in another one, or that another is nested in, is not torn apart.
   const int together = replicas > 1 ? static_cast<int>(span) : stride;
   group.servers = 0;
   for (const auto& [kind, count] : used) {
@@ -231,7 +232,7 @@ ShardLinks shard_links(const machine::Cluster& cluster, int shards, int stride, 
   out.all_reduce = machine::all_reduce(group, machine::Ring::kNccl);
   out.all_gather = machine::all_gather(group, machine::Ring::kNccl);
   out.reduce_scatter = machine::reduce_scatter(group, machine::Ring::kNccl);
-  // Every device sends out of what it holds, its part of the tensor.
+  // Every device sends its part of the tensor.
   out.all_to_all = machine::all_to_all(group, machine::Ring::kNccl).times(1, 1.0 / shards);
   out.send = machine::collective(machine::Operation::kSend, group, machine::Ring::kNccl);
   return out;
@@ -380,10 +381,10 @@ bool PartitionCost::is_split(const sharding::Propagation& decided, NodeId tensor
   return false;
 }
 
-// How often a group's collectives pay their latency. Level of a collective: how many of its group wait for each other
-// up to it; those of one level go out together. A turn of a loop does not wait for itself. Levels of all groups are
-// found in passes over the nodes, each for kLanes groups at once: one pass per group would be quadratic in a model's
-// depth.
+// Counts how often a group's collectives pay their latency. The level of a collective is the length of the longest
+// chain of its group's collectives, each waiting for the one before, that ends with it; those of one level go out
+// together. A turn of a loop does not wait for itself. Levels of all groups are found in passes over the nodes, each
+// for kLanes groups at once: one pass per group would be quadratic in a model's depth.
 class PartitionCost::Waits {
  public:
   struct Together {
@@ -550,7 +551,7 @@ PartitionCost::StepParts PartitionCost::parts(const sharding::Propagation& decid
     for (const std::size_t i : own) lists.back().push_back(&out.collectives[i].collective);
   }
   const std::vector<double> together_ms = collectives_ms(lists);
-  // What `members` take together, beyond what each moves.
+  // Shares out the time that `members` take together beyond the time of each.
   const auto share_out = [&out](const std::vector<std::size_t>& members, double waits_ms) {
     double times = 0;
     for (const std::size_t i : members) times += out.collectives[i].collective.times;

@@ -1,24 +1,29 @@
-// What splitting costs and saves: the estimate behind --objective time, and the figures every plan reports.
+// The cost model of partitioning: the estimate behind --objective time, and the figures that every plan reports.
 //
 // Everything counts as often as its instruction runs: its loops' trip counts; of a conditional the branch that computes
-// longest (with nothing split), and of the others neither compute nor collectives. Compute: each instruction's time on
-// the reference device (common/machine/device.h). Where one of its factors is split, all of it but the kernel's launch
-// is divided by the shards. Free tensors (linkage.h) take their whole time on every device, although XLA makes only the
-// part that is read where that is split (masks of dropouts count too much for it); what only names values (tuple
-// elements, parameters) takes none; the optimizer's instructions count like all others. Collectives: as
-// common/machine/collectives.h has them (measured links, else ring formulas), added without overlap. Those
-// of one group that do not wait for each other (the gradients of all variables, say) go out together, as XLA combines
-// them: their bytes are added, the latency is paid once. The link is a server's inner one when the shards fit into one
-// server, else the network; borders that neighbours exchange are single messages over it. Memory per device: parameters
-// (variables, slots, frozen weights, state, data) over their splittings, new values in the place of the old ones, plus
-// the activations kept for the backward pass: what the forward pass makes and the backward pass reads, once in the form
-// it was made in; another form of a parameter is made again; and the gathered copies that both passes read. Gradients
-// and buffers within an instruction are not counted: that is what the peak is for (peak_memory.h).
+// longest (with nothing split), and of the others neither compute nor collectives.
+//
+// Compute: each instruction's time on the reference device (common/machine/device.h). Where one of its factors is
+// split, all of it but the kernel's launch is divided by the shards. Free tensors (linkage.h) take their whole time on
+// every device, although XLA makes only the part that is read where that is split (masks of dropouts count too much for
+// it); instructions that only name values (tuple elements, parameters) take none; the optimizer's instructions count
+// like all others.
+//
+// Collectives: the times of common/machine/collectives.h (measured links, else ring formulas), added without overlap.
+// Collectives of one group that do not wait for each other (the gradients of all variables, say) go out together, as
+// XLA combines them: their bytes are added, the latency is paid once. The link is a server's inner one when the shards
+// fit into one server, else the network; borders that neighbours exchange are single messages over it.
+//
+// Memory per device: parameters (variables, slots, frozen weights, state, data) over their splittings, with new values
+// in the place of the old ones, plus the activations kept for the backward pass: values that the forward pass makes and
+// the backward pass reads, once in the form they were made in; another form of a parameter is made again; and the
+// gathered copies that both passes read. Gradients and buffers within an instruction are not counted; the peak counts
+// them (peak_memory.h).
 //
 // Everything is a sum over instructions, tensors and collectives, each of which one group at most changes: the effect
-// of a plan is the sum of its groups' effects. But for all-to-alls, between two groups (as the effect of one group its
-// tensor is gathered), and where sums are combined (ShardingModel::sums_combined): effects are of every group by
-// itself, and an estimate also has what combining sums of several groups saves.
+// of a plan is the sum of its groups' effects. There are two exceptions: all-to-alls, between two groups (in the effect
+// of one group its tensor is gathered), and combined sums (ShardingModel::sums_combined): effects are of every group by
+// itself, and an estimate also has the savings from combining sums of several groups.
 #pragma once
 
 #include <optional>
@@ -35,9 +40,9 @@
 
 namespace automap::partition {
 
-// How the devices of one mesh axis speak with each other. The mesh, all its axes, stands in the first server that has
-// enough devices, else in the first servers of the cluster; of all servers in use the slowest links count, as every
-// replica waits for the others. Those devices' speed and memory count, too.
+// The links between the devices of one mesh axis. The mesh, all its axes, stands in the first server that has enough
+// devices, else in the first servers of the cluster; of all servers in use the slowest links count, as every replica
+// waits for the others. Those devices' speed and memory count, too.
 struct ShardLinks {
   machine::CollectiveTime all_reduce, all_gather, reduce_scatter;  // of the bytes of the whole tensor
   machine::CollectiveTime all_to_all;                              // the same
@@ -51,7 +56,7 @@ struct ShardLinks {
 // is larger than its servers or does not divide them.
 ShardLinks shard_links(const machine::Cluster& cluster, int shards, int stride = 1, int replicas = 1);
 
-// What the other axis of a mesh leaves to every device, and what it moves itself.
+// The shares of work and tensors that the other axis of a mesh leaves to every device, and its own collectives.
 struct OtherAxis {
   std::vector<double> op_share;  // by flow node: 1 where it splits nothing
   sharding::TensorShares shares;
@@ -66,7 +71,7 @@ struct PlanEstimate {
   std::optional<double> overlapped_ms;  // the step with collectives beside compute (overlap.h); none: nobody asked
   double other_axis_ms = 0;             // of collective_ms: the other axis's
   double memory_bytes = 0, parameter_bytes = 0, stash_bytes = 0, copy_bytes = 0;  // per device, kept
-  // What is written, in all branches; what least could be.
+  // The collectives of the written module, in all branches; all_reduce_delayed: the least that could be.
   sharding::CollectiveTotals all_reduce, all_reduce_delayed, all_gather, all_to_all, permute;
 
   double expected_ms() const { return overlapped_ms.value_or(step_ms); }
@@ -74,14 +79,14 @@ struct PlanEstimate {
 
 class PartitionCost {
  public:
-  // `other`: of a mesh with two axes, what the other one does; null: there is none. `stride` as for shard_links.
-  // `in_stage`: by flow node, whether it counts (stage_counts.h); null: all do.
+  // `other`: in a mesh of two axes, the other one; null: there is none. `stride` as for shard_links. `in_stage`: by
+  // flow node, whether it counts (stage_counts.h); null: all do.
   PartitionCost(const sharding::ShardingModel& model, const machine::DeviceModel& device,
                 const machine::Cluster& cluster, const OtherAxis* other = nullptr, int stride = 1,
                 const std::vector<bool>* in_stage = nullptr);
   // Undecided groups count as whole. collective_ms by sharding::written_placement; gathers included.
   PlanEstimate estimate(const sharding::Propagation& decided) const;
-  // What estimate() adds up, one by one.
+  // The terms that estimate() adds up.
   struct CollectivePart {
     sharding::Collective collective;
     bool other_axis = false;
@@ -92,42 +97,44 @@ class PartitionCost {
     std::vector<CollectivePart> collectives;
   };
   StepParts parts(const sharding::Propagation& decided) const;
-  // What one group changes, additive.
+  // The change that one group makes, additive.
   struct GroupEffect {
     double saved_ms = 0, collective_ms = 0, saved_bytes = 0, collective_bytes = 0;
     std::int32_t collectives = 0;
   };
   GroupEffect effect(sharding::GroupId group) const;
-  // Of many, which takes much less time than one by one.
+  // Effects of many groups, in much less time than one by one.
   std::vector<GroupEffect> effects(const std::vector<sharding::GroupId>& groups) const;
   double capacity_bytes() const;  // of the smallest device in use
   // No step over so many devices is shorter, overlapped or not: all compute that can be divided divided by all, and no
   // collectives.
   double least_step_ms(int devices) const;
-  // How often a node runs per step: loops, and 0 in the branches that do not count.
+  // The number of times a node runs per step: loops count, and it is 0 in the branches that do not count.
   double runs(sharding::NodeId node) const { return runs_[static_cast<std::size_t>(node)]; }
-  // What splitting one instruction saves per step and device, and one tensor (its parameter and its stash).
+  // The time per step and device that splitting one instruction saves, and the bytes of one tensor (as parameter and
+  // stash).
   double saved_ms(sharding::NodeId op) const { return shared_saving(divisible_ms_[static_cast<std::size_t>(op)]); }
   double kept_bytes(sharding::NodeId tensor) const {
     return parameter_bytes_[static_cast<std::size_t>(tensor)] + stash_bytes_[static_cast<std::size_t>(tensor)];
   }
-  // Of a tensor's gathered copy, what is kept from the forward to the backward pass: all where both read the tensor.
+  // Bytes of a tensor's gathered copy that are kept from the forward to the backward pass: all where both read the
+  // tensor.
   double copy_bytes(sharding::NodeId tensor) const { return copy_bytes_[static_cast<std::size_t>(tensor)]; }
-  // Of the copy that a collective makes.
+  // Likewise for the copy that a collective makes.
   double copy_bytes_of(const sharding::Collective& c) const {
     if (c.kind == sharding::CollectiveKind::kAllGather) return copy_bytes(c.node);
     return c.kind == sharding::CollectiveKind::kAllToAll ? copy_bytes(c.node) / model_.linkage().shards() : 0;
   }
-  // What the other axis's collectives save when this one splits the tensor; its reductions where this one also makes it
-  // in parts.
+  // The time that the other axis's collectives save when this one splits the tensor; the time that its reductions save
+  // where this one also makes the tensor in parts.
   double other_saved_ms(sharding::NodeId tensor) const { return of_other(other_saved_ms_, tensor); }
   double other_reduction_saved_ms(sharding::NodeId tensor) const { return of_other(other_reduction_saved_ms_, tensor); }
-  // Bytes of a tensor that a collective of this axis moves (what the other axis leaves of them).
+  // Bytes of a tensor that a collective of this axis moves: the share that the other axis leaves.
   double moved_bytes(sharding::NodeId tensor, sharding::CollectiveKind kind) const;
   // A decision of this axis as the other one sees it.
   OtherAxis as_other(const sharding::Propagation& decided) const;
   const ShardLinks& links() const { return links_; }
-  // Of one of this axis's collectives, whatever it moves.
+  // The time of one of this axis's collectives, as a function of its bytes.
   const machine::CollectiveTime& time_of(const sharding::Collective& c) const;
   const sharding::ShardingModel& model() const { return model_; }
 

@@ -31,14 +31,14 @@ constexpr const char* kCombinedSums = "combined";
 // The length of a step that no plan goes below, in the planner's estimate; 0 when unknown.
 double lower_bound_ms(const PartitionPlan& plan) {
   if (plan.objective != "time" || !std::isfinite(plan.bound)) return 0;
-  // Of combined sums the bound is about every group by itself; sums of several groups may meet besides.
+  // With combined sums the bound holds for every group by itself only; sums of several groups may meet as well.
   if (plan.sums_combined) return 0;
-  // Beside what is given the bound is about the rest.
+  // With kept shardings, the bound is about the rest.
   if (!plan.kept.empty()) return std::max(0.0, plan.step_ms + plan.value - plan.bound);
   return std::max(0.0, plan.replicated_step_ms - plan.bound);
 }
 
-// What each input is called in `partition`: its name when no other has it.
+// The key of each input in `partition`: its name when no other has it.
 std::vector<std::string> partition_keys(const PartitionPlan& plan) {
   std::unordered_map<std::string, int> names;
   for (const PlanTensor& input : plan.inputs) {
@@ -96,7 +96,7 @@ void read_partition(const PlanObject& reader, PartitionPlan* plan) {
   if (listed) {
     const std::vector<std::string> keys = partition_keys(*plan);
     for (std::size_t i = 0; i < keys.size(); ++i) place.emplace(keys[i], i);
-    // Editors may use the other name; what is ambiguous keeps its first meaning.
+    // Editors may use the other name; an ambiguous name keeps its first meaning.
     for (std::size_t i = 0; i < keys.size(); ++i) place.emplace(plan->inputs[i].parameter, i);
   }
   std::set<std::size_t> seen;

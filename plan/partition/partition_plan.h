@@ -1,5 +1,5 @@
-// Plans of the kinds `operator` and `data` (`automap.plan/1`, docs/formats/plan.md): which input tensor is split along
-// which dimension, what follows from it, and what it is estimated to cost.
+// Plans of the kinds `operator` and `data` (`automap.plan/1`, docs/formats/plan.md): the inputs that are split and
+// their dimensions, the consequences, and the estimated cost.
 #pragma once
 
 #include <cmath>
@@ -32,7 +32,7 @@ struct PlanResult {
   int dim = -1;       // split along; -1: replicated
 };
 
-// A partial sum: what XLA's partitioner, which reduces at once, makes one all-reduce of.
+// A partial sum. XLA's partitioner, which reduces at once, makes one all-reduce for each.
 struct PlanSource {
   std::string instruction, layer;
   double bytes = 0;  // of the whole tensor in its own type, which may differ from what the collective moves
@@ -65,7 +65,7 @@ struct PlanKept {
   std::string written, left;
 };
 
-// What is moved because of them.
+// A tensor that is moved because of kept shardings.
 struct PlanReshard {
   std::string kind, instruction;
   double bytes = 0, times = 1, ms = 0;  // of the whole tensor, each time; per step
@@ -106,7 +106,8 @@ struct PartitionPlan {
   CountedCost counted;  // what it takes; what follows is the estimate that the search judged by
   double step_ms = 0, compute_ms = 0, collective_ms = 0, memory_bytes = 0, capacity_bytes = 0, planning_ms = 0;
   double replicated_step_ms = 0;  // nothing split
-  // With --overlap: the step with collectives beside compute, which step_ms adds up; and what no decision goes below.
+  // With --overlap: the step with collectives beside compute, where step_ms adds them up; and a lower bound on it over
+  // all decisions.
   std::optional<double> overlapped_ms, overlapped_bound_ms;
   int all_reduces = 0, partial_sums = 0;  // after / before carrying through linear instructions
   int all_gathers = 0, all_to_alls = 0, permutes = 0;
@@ -124,16 +125,16 @@ struct PartitionPlan {
   double expected_ms() const { return overlapped_ms.value_or(step_ms); }
 };
 
-// How the leaves of the entry's result are handed back: as they are split, and free ones (gradient buffers set to zero
-// again) like the input whose new value or whose buffer (input_output_alias) they are, so that the next step finds them
-// as this one did.
+// States of the leaves of the entry's result: as they are split. Free ones (gradient buffers set to zero again) are as
+// the input whose new value or whose buffer (input_output_alias) they are, so that the next step finds them as this one
+// did.
 std::vector<sharding::TensorState> result_states(const sharding::ShardingModel& model,
                                                  const sharding::Propagation& decided);
 
-// What follows from a decision: shards, inputs, results, partitioned (of `decided`, whose entries become names of
-// inputs), sums_combined, halos, collectives with their counts and bytes, gathers. `plan->decided` must be filled in;
-// everything else is left alone. `shares`: of a mesh, what the other axis leaves of tensors; bytes are of that. Null:
-// all.
+// Describes the consequences of a decision: shards, inputs, results, partitioned (of `decided`, whose entries become
+// names of inputs), sums_combined, halos, collectives with their counts and bytes, gathers. `plan->decided` must be
+// filled in; everything else is left alone. `shares`: the shares of tensors that the other axis of a mesh leaves, of
+// which bytes are counted. Null: all.
 void describe_decision(const sharding::ShardingModel& model, const sharding::Propagation& decided, PartitionPlan* plan,
                        const sharding::TensorShares* shares = nullptr);
 
@@ -144,12 +145,12 @@ std::vector<PlanTensor> decided_tensors(const PartitionPlan& plan);
 
 // A tensor stands in `partition` under its name, or under its HLO name when several inputs share the name.
 std::string to_json_text(const PartitionPlan& plan);
-// Without what it takes and the estimate, which an axis of a mesh has none of its own of.
+// Without the counted cost and the estimate, which an axis of a mesh does not have by itself.
 Json to_json(const PartitionPlan& plan);
-// Only what decides it: schema, kind, shards, sums, partition and gathers. A plan by itself.
+// Only the decision: schema, kind, shards, sums, partition and gathers. A plan by itself.
 std::string decision_json_text(const PartitionPlan& plan);
 // Throws Error(kData) naming source, key, found and expected. Files of other makers need only "schema", "kind",
-// "shards" and "partition"; what they leave out is empty, and `inputs` holds the tensors of `partition`.
+// "shards" and "partition"; missing fields are empty, and `inputs` holds the tensors of `partition`.
 PartitionPlan parse_partition_plan(std::string_view json_text, const std::string& source);
 PartitionPlan read_partition_plan(const Json& json, const std::string& source);
 

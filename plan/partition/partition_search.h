@@ -1,4 +1,4 @@
-// Searchers over a partitioning problem: which linkage groups to split.
+// Searchers of a partitioning problem: they choose the linkage groups to split.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace automap::partition {
 
-// What --effort means to a search: units of work.
+// The units of work that --effort gives a search.
 std::int64_t search_units(Effort effort);
 
 struct SearchLimits {
@@ -37,7 +37,7 @@ struct PartitionAnswer {
   // The search did not come to its end: for want of time (the budget or StopToken), or of counted work.
   bool cut_by_time = false, cut_by_effort = false;
   double seconds = 0;
-  // What the algorithm says of its own run, for the report: episodes, nodes, first_stage_variables, ...
+  // Statistics of the algorithm's own run, for the report: episodes, nodes, first_stage_variables, ...
   std::vector<std::pair<std::string, double>> statistics;
 };
 

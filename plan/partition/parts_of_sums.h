@@ -1,4 +1,4 @@
-// Cuts of a plan whose sums are combined (ShardingModel::sums_combined).
+// Cuts the groups of a plan whose sums are combined (ShardingModel::sums_combined), so that parts of the sums are kept.
 //
 // A resharding (resharding.h) prices every partial sum by itself: where the devices go on with parts it keeps parts of
 // each, q, k and v apart. Where such sums are only added up next, the parts of their sum can be kept instead: one

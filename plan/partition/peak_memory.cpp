@@ -42,7 +42,7 @@ class Guests {
     std::vector<bool> guest(last_.size(), false);
     std::vector<std::vector<Guest>> leaving(order_.size());
     for (std::size_t i = 0; i < order_.size() && !free_.empty(); ++i) {
-      // What the step reads element by element as the last it may write over.
+      // The step may write over a buffer that it reads element by element as the last reader.
       for (const Guest& g : leaving[i]) {
         if (g.aligned) free_[g.bytes].insert(g.place);
       }
@@ -82,8 +82,7 @@ class Guests {
   std::map<double, std::set<Place>> free_;  // by size
 };
 
-// What is alive while the steps of one region run.
-// Of every buffer of a region, how many steps read it.
+// The number of steps that read each buffer of a region.
 std::vector<std::int32_t> readers_of(const MemorySteps& steps, const MemoryRegion& region) {
   std::vector<std::int32_t> readers(at(region.num_buffers), 0);
   for (std::int32_t i = 0; i < region.num_steps; ++i) {
@@ -93,6 +92,7 @@ std::vector<std::int32_t> readers_of(const MemorySteps& steps, const MemoryRegio
   return readers;
 }
 
+// Counts the bytes that are alive while the steps of one region run.
 class Live {
  public:
   Live(const MemorySteps& steps, const MemoryRegion& region, std::vector<bool> guest)
@@ -102,7 +102,7 @@ class Live {
         readers_(readers_of(steps, region)),
         taken_(at(region.num_buffers), 0) {}
 
-  // What is alive while `step` runs.
+  // Starts `step` and returns the bytes alive while it runs.
   double begin(std::int32_t step) {
     for (const std::int32_t b : steps_.writes_of(step)) {
       const MemoryBuffer& buffer = steps_.buffers[at(b)];
@@ -158,7 +158,7 @@ class Live {
   double live_ = 0;
 };
 
-// Depth first from what must be there at the end.
+// Depth first from the values that must be there at the end.
 class DepthFirst {
  public:
   DepthFirst(const MemorySteps& steps, const MemoryRegion& region)
@@ -204,7 +204,8 @@ class DepthFirst {
   }
 
  private:
-  // How often what a step needs is read besides, and its bytes, both added up along every path (as XLA does it).
+  // Totals over a step and all that it needs: other reads of their results, and bytes of their results, both added up
+  // along every path (as XLA does it).
   struct Weight {
     double others = 0, bytes = 0;
   };
@@ -307,8 +308,8 @@ std::vector<double> parts_of_axis(const sharding::Propagation& decided) {
 }
 
 std::vector<TensorCopy> copies_of_axis(const sharding::ShardingModel& model, const sharding::Propagation& decided) {
-  // By tensor and the dimension that it is exchanged to (kNone: gathered). What is read in parts of a whole tensor
-  // needs no copy; a new value that is handed on whole is written where the old one was.
+  // By tensor and the dimension that it is exchanged to (kNone: gathered). A whole tensor that is read in parts needs
+  // no copy; a new value that is handed on whole is written over the old one.
   std::map<std::pair<NodeId, std::int32_t>, TensorCopy> copies;
   for (const sharding::Read& read : sharding::reads_of(model, decided)) {
     if (!read.gathered && !read.exchanged()) continue;
@@ -317,7 +318,7 @@ std::vector<TensorCopy> copies_of_axis(const sharding::ShardingModel& model, con
     if (read.exchanged()) copy.part = 1.0 / model.linkage().shards();
     copy.readers.push_back(read.reader);
   }
-  // What is made whole and kept in parts is there whole while it is made.
+  // A value that is made whole and kept in parts is whole while it is made.
   for (const sharding::TensorDim dim : sharding::kept_in_parts(model, decided)) {
     TensorCopy& copy = copies[{dim.node, graph::kNone}];
     copy.tensor = dim.node;

@@ -1,16 +1,16 @@
-// The most memory that a device needs at once in one step of a module: arguments, results, and what lives between
-// (activations, gradients, buffers of single instructions), as XLA would allocate it.
+// The most memory that a device needs at once in one step of a module: arguments, results, and everything that lives
+// between (activations, gradients, buffers of single instructions), as XLA would allocate it.
 //
 //   total = arguments                    every input of the entry
 //         + results                      those that take no argument's place (input_output_alias)
 //         + temporaries                  the most that is alive at once besides, over the steps (memory_steps.h)
 //
-// The order of the steps is that of XLA's memory scheduler: depth first from the results, and of what a step reads
-// first what is itself read most often before and behind it, then the largest. A loop's or a branch's own peak counts
-// in the step that runs it.
+// The order of the steps is that of XLA's memory scheduler: depth first from the results. Among the operands of a step
+// it first takes those that are read most often before and behind them, then the largest. A loop's or a branch's own
+// peak counts in the step that runs it.
 //
-// A result that has memory of its own has it from the beginning, and what is written before it and read no more when it
-// is written lies there for free, if it fits: XLA places temporaries so, one at a time in each result.
+// A result that has memory of its own has it from the beginning. A temporary that is written before it, and read no
+// more when it is written, lies there for free, if it fits: XLA places temporaries so, one at a time in each result.
 //
 // Not counted: gaps between buffers (XLA's heap has a few percent), copies that a backend makes for itself (bf16
 // widened to f32 by XLA on a CPU), buffers of collectives, the program and its constants.
@@ -40,8 +40,8 @@ PeakMemory peak_memory(const sharding::ShardingModel& model, const std::vector<d
                        const std::vector<TensorCopy>& copies = {});
 PeakMemory peak_memory(const MemorySteps& steps);
 
-// The steps of a region in the order they run; and its peak in a given order. `inside`: per step, what runs within it
-// needs.
+// The steps of a region in the order they run; and its peak in a given order. `inside`: per step, the memory of the
+// regions that run within it.
 std::vector<std::int32_t> order_steps(const MemorySteps& steps, std::int32_t region);
 struct RegionPeak {
   double bytes = 0;
@@ -50,8 +50,8 @@ struct RegionPeak {
 RegionPeak peak_of_region(const MemorySteps& steps, std::int32_t region, const std::vector<std::int32_t>& order,
                           const std::vector<double>& inside);
 
-// Of a plan for one mesh axis: 1 / shards for what is split, 1 for all else; and what model.gathers() lets instructions
-// read whole.
+// For a plan of one mesh axis: the share of each tensor (1 / shards if it is split, else 1), and the copies that
+// model.gathers() lets instructions read whole.
 std::vector<double> parts_of_axis(const sharding::Propagation& decided);
 std::vector<TensorCopy> copies_of_axis(const sharding::ShardingModel& model, const sharding::Propagation& decided);
 

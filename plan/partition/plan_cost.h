@@ -1,6 +1,6 @@
-// What a partition plan takes by the one cost that all plans have (common/pipeline), counted as a layout of one stage:
-// what automap-infer --layout says of the same module, layout and options. Beside it a plan has the estimate that its
-// search judged by (price.h).
+// The step time of a partition plan by the one cost that all plans have (common/pipeline), counted as a layout of one
+// stage: automap-infer --layout gives the same for the same module, layout and options. A plan also has the estimate
+// that its search judged by (price.h).
 #pragma once
 
 #include <optional>
@@ -29,7 +29,7 @@ struct CountedCost {
 // Sets the keys of a plan's document, null where there is no cost.
 void add_cost(const CountedCost& counted, Json* document);
 CountedCost read_cost(const JsonObject& plan);
-// Where a plan has what its search judged by: older files have these keys beside the others.
+// The object with the estimate that a plan's search judged by: older files have these keys beside the others.
 JsonObject estimate_of(const JsonObject& plan, const Json& json, const std::string& source);
 
 }  // namespace automap::partition

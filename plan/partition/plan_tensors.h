@@ -1,4 +1,4 @@
-// Which inputs of a model the tensors of a plan mean.
+// Finds the inputs of a model that the tensors of a plan mean.
 #pragma once
 
 #include <cstdint>

@@ -36,17 +36,18 @@ using sharding::Propagation;
 using sharding::ShardingModel;
 using sharding::TensorDim;
 
-// What other objectives and data parallelism would give is a side remark: it may not take long.
+// Other objectives and data parallelism are only compared with: that may not take long.
 constexpr std::int64_t kComparisonUnits = 2'000'000'000;
-// Of what a search may do, cutting groups may do so much where that is more.
+// Cutting groups may take such a part of a search's units, where that is more.
 constexpr std::int64_t kCutShare = 5, kSequenceShare = 8;
-// Below this share of the devices' worth, fewer devices are asked, too; and what they must save to be named.
+// Below this share of the speed-up that the devices should give, fewer devices are tried, too; kWorthSaying: the least
+// saving for which they are named.
 constexpr double kPoorShare = 0.25;
 constexpr double kWorthSaying = 0.02;
-// What cutting groups must save of the step to be worth its gathers.
+// Cutting groups must save this share of the step to be worth its gathers.
 constexpr double kWorthCutting = 0.01;
-// How a limit of the peak becomes one of what is kept: searches, as many as the size of a module allows; and from which
-// share on two limits are one.
+// A limit of the peak is turned into a limit of the kept memory by so many searches, depending on the size of a module;
+// two limits in at least the ratio kSameLimit count as one.
 constexpr int kMeshMemoryRounds = 4, kLeastMemoryRounds = 6, kMostMemoryRounds = 16, kMemoryNodes = 60'000;
 constexpr double kSameLimit = 0.995;
 constexpr double kTighter = 0.98, kMostKept = 0.97;
@@ -55,8 +56,8 @@ const std::vector<std::int32_t>& inputs_to_decide(const ShardingModel& model, bo
   return data ? model.data() : model.variables();
 }
 
-// The data inputs that hold the batch: what else the step reads (a random key, weights that nothing updates) is not
-// split by data parallelism. All of them when no batch is found.
+// The data inputs that hold the batch: data parallelism does not split the step's other inputs (a random key, weights
+// that nothing updates). All of them when no batch is found.
 std::vector<std::int32_t> batched_inputs(const ShardingModel& model) {
   std::set<sharding::NodeId> batch;
   for (const TensorDim& at : find_batch(model)) batch.insert(at.node);
@@ -68,7 +69,7 @@ std::vector<std::int32_t> batched_inputs(const ShardingModel& model) {
   return out;
 }
 
-// XLA's partitioner gathers what a batch-norm instruction reads when its batch is split.
+// XLA's partitioner gathers the operands of a batch-norm instruction when its batch is split.
 void warn_of_batch_norms(const ShardingModel& model, const sharding::Propagation& decided,
                          std::vector<std::string>* warnings) {
   const Linkage& linkage = model.linkage();
@@ -221,7 +222,7 @@ DataChoice choose_batch(ShardingModel* model) {
       taken.insert(group.group);
     }
   }
-  // A recurrent model reads time first: what is split of the same input is its batch.
+  // A recurrent model reads time first: the split dimension of the same input is its batch.
   const auto rank = static_cast<std::int32_t>(model->flow().shape(batch.at.node).dims.size());
   for (std::int32_t dim = 0; !why_not.empty() && dim < rank; ++dim) {
     const TensorDim other{batch.at.node, dim};
@@ -341,7 +342,7 @@ class Planning {
  private:
   const ModelInput& input(std::int32_t index) const { return model_.inputs()[static_cast<std::size_t>(index)]; }
 
-  // What is searched over: of images whose borders are exchanged, those alone.
+  // The inputs that are searched over: for images whose borders are exchanged, only those.
   std::vector<std::int32_t> asked_inputs() const {
     if (!request_.data) return inputs_;
     if (!model_.halos()) return batched_inputs(model_);
@@ -371,7 +372,7 @@ class Planning {
   }
   bool keeps() const { return !kept_.split.empty() || !kept_.whole.empty(); }
 
-  // The search over what is not given.
+  // Searches over the groups that are not given.
   std::vector<PartitionAnswer> search_rest(const models::PartitionProblem& problem,
                                            const SearchRequest& request) const {
     if (!keeps()) return run_search(problem, request);
@@ -416,7 +417,7 @@ class Planning {
     }
   }
 
-  // What is kept, and what moves because of it: all but sums that are needed whole.
+  // Describes the kept shardings, and the tensors that move because of them: all but sums that are needed whole.
   void describe_kept(Planned* out) const {
     out->kept = kept_;
     for (const KeptValue& value : kept_.values) {
@@ -453,7 +454,7 @@ class Planning {
     return judge(model_, cost_, inputs, chosen, planner, request_.overlap);
   }
 
-  // What one search finds.
+  // The result of one search.
   struct Found {
     double kept_limit_bytes = 0;  // of what is kept; 0: none
     models::PartitionProblem problem;
@@ -469,8 +470,8 @@ class Planning {
     std::string planner = "none";
   };
 
-  // Limits of what is kept that were tried, largest first, and what the plans that they gave keep: with any limit
-  // between the two the same plan is found.
+  // Limits of the kept memory that were tried, largest first, and the memory that the resulting plans keep: any limit
+  // between the two gives the same plan.
   struct TriedLimit {
     double limit = 0, kept = 0;
   };
@@ -488,10 +489,10 @@ class Planning {
     return middle;
   }
 
-  // What a group saves of the memory is known of what is kept alone (parameters, activations for the backward pass), so
-  // that is what searches limit. How much of it there may be is tried out, by the peaks of the plans that are found:
-  // less and less until one fits or none is found, less than which is not asked; then between the limits tried. Peaks
-  // do not always fall with what is kept, and every plan counts.
+  // Searches within a limit of the peak. A group's saving is only known for the kept memory (parameters, activations
+  // for the backward pass), so that is the quantity that searches limit. The right limit for it is tried out by the
+  // peaks of the plans found: lower and lower until one fits or none is found, below which nothing is asked; then
+  // between the limits tried. Peaks do not always fall with the kept memory, and every plan counts.
   void search_within_memory() {
     const std::vector<sharding::Gather> gathers = model_.gathers();
     search();
@@ -499,7 +500,7 @@ class Planning {
     free_bound_ = now_.answers.empty() ? 0 : now_.answers.front().bound;
     std::optional<Found> best, least;
     double best_ms = 0, best_bytes = 0, least_bytes = std::numeric_limits<double>::infinity();
-    // The peak of what was found just now.
+    // Judges the plan found last by its peak.
     const auto judge_found = [&] {
       const double bytes = peak_of(now_.chosen).total, ms = estimate_of(now_.chosen).expected_ms();
       now_.gathers = model_.gathers();
@@ -545,7 +546,7 @@ class Planning {
     now_ = std::move(*best);
   }
 
-  // Whether the time of all searches is over: nothing more is begun.
+  // True if the time of all searches is over: nothing more is begun.
   bool late() {
     const bool over = steady_seconds() >= request_.search.limits.ends_s;
     cut_by_time_ = cut_by_time_ || over;
@@ -553,7 +554,7 @@ class Planning {
   }
 
   int memory_rounds() const {
-    // Of a mesh many are planned.
+    // A mesh takes many plans, so each gets fewer rounds.
     if (request_.other != nullptr) return kMeshMemoryRounds;
     return std::clamp(kMemoryNodes / std::max(1, model_.flow().size()), kLeastMemoryRounds, kMostMemoryRounds);
   }
@@ -569,7 +570,8 @@ class Planning {
     cut_groups();
   }
 
-  // Of the model as it is linked now. What a cut has split was looked at with the groups before it.
+  // Makes the problem of the model as it is linked now. Rows of weights that a cut has split were looked at with the
+  // groups before it.
   void make_problem_of(const std::vector<std::int32_t>& inputs, const std::vector<GroupId>& cut = {}) {
     std::vector<bool> rows;
     if (keeps_rows_whole()) {
@@ -580,7 +582,7 @@ class Planning {
                                 rows.empty() ? nullptr : &rows);
   }
 
-  // For what is only compared with.
+  // For plans that are only compared with.
   SearchRequest quick_search() const {
     SearchRequest quick;
     quick.limits = request_.search.limits;
@@ -619,7 +621,7 @@ class Planning {
     if (request_.data && !batch_.note.empty()) warnings_.push_back(batch_.note);
   }
 
-  // Where what is kept splits no data, the batch is looked for beside it.
+  // Where the kept shardings split no data, the batch is looked for beside them.
   void find_batch_beside_kept() {
     if (!request_.data) return;
     const std::set<GroupId> split = [&] {
@@ -701,7 +703,7 @@ class Planning {
     now_.whole_by_overlap = true;
   }
 
-  // Of sums that are combined: parts kept of the sum instead of every summand, where the step is shorter by it.
+  // If sums are combined: keeps parts of the sum instead of parts of every summand, where that shortens the step.
   void keep_parts_of_sums(std::vector<GroupId>* chosen) {
     const std::vector<sharding::Gather> before = model_.gathers();
     std::vector<TensorDim> split;
@@ -734,7 +736,7 @@ class Planning {
 
   // Linkage groups cut where that pays, when the step is estimated shorter by it.
   void cut_groups() {
-    // What is given has its gathers already, beside which none are looked for.
+    // Given shardings have their gathers already; no others are looked for beside them.
     if (!request_.reshard || !by_time_of_variables() || shards_ == 1 || keeps() || late()) return;
     const auto start = std::chrono::steady_clock::now();
     SearchLimits limits = quick_search().limits;
@@ -747,8 +749,8 @@ class Planning {
     std::optional<RowsOfWeights> rows;
     if (request_.rows_whole) options.rows_whole = &rows.emplace(rows_of_weights(model_));
     Resharding found;
-    // A wider search, of which a part of the effort has to be enough. Not in a mesh: where both axes split what no
-    // weight decides XLA gathers more than it is told.
+    // A wider search, of which a part of the effort has to be enough. Not in a mesh: where both axes split dimensions
+    // that no weight decides, XLA gathers more than it is told.
     const bool sequences = request_.sequence_parallel && request_.other == nullptr;
     if (sequences) {
       options.between = Between::kSequences;
@@ -758,7 +760,7 @@ class Planning {
     }
     if (!found.proven) {
       Resharding narrower = find_resharding(model_, cost_, now_.kept_limit_bytes, work, options);
-      // Of fewer choices: what it proves is not said of all.
+      // This search had fewer choices, so that its bound does not hold for all.
       const double bound_ms = sequences ? std::max(found.bound_ms, narrower.bound_ms) : narrower.bound_ms;
       if (!sequences || narrower.saved_ms > found.saved_ms) found = std::move(narrower);
       found.set_bound(bound_ms);
@@ -770,7 +772,7 @@ class Planning {
                             : request_.overlap     ? estimate_of(now_.chosen).expected_ms()
                             : now_.answers.empty() ? now_.problem.compute_ms + now_.problem.collective_ms
                                                    : now_.answers.front().score.step_ms;
-    // Of the model as it is linked now.
+    // Judges the plan without cuts, on the model as it is linked now.
     std::optional<PartitionAlternative> uncut;
     if (!now_.answers.empty()) uncut = judged(inputs_, now_.chosen, "no group cut");
     model_.relink(shards_, found.gathers);
@@ -799,7 +801,7 @@ class Planning {
     answer.score = models::score(now_.problem, answer.groups);
     answer.score.step_ms = estimate.step_ms;
     answer.score.value = now_.problem.compute_ms + now_.problem.collective_ms - estimate.step_ms;
-    // The labelling prices sums apart: of sums that are combined it says what is good, and not what is best.
+    // The labelling prices sums apart: if sums are combined, its choice is good, but not proven best.
     const double whole_ms = now_.problem.compute_ms + now_.problem.collective_ms;
     const double bound_ms = model_.sums_combined() ? whole_ms - cost_.least_step_ms(shards_) : found.bound_ms;
     answer.bound = std::max(bound_ms, answer.score.value);
@@ -821,7 +823,7 @@ class Planning {
     if (!by_time_of_variables() || now_.answers.empty() || request_.other != nullptr || !request_.compare || keeps())
       return;
     if (late()) return;
-    // Of fewer devices the step is known added up: overlapped it is no longer.
+    // The step with fewer devices is known as a sum; overlapped it is no longer than that.
     const double step_ms =
                      request_.overlap ? estimate_of(now_.chosen).expected_ms() : now_.answers.front().score.step_ms,
                  whole_ms = now_.problem.compute_ms + now_.problem.collective_ms;
@@ -862,7 +864,7 @@ class Planning {
     if (!out->answers.empty()) {
       const PartitionAnswer& best = out->answers.front();
       plan.value = now_.whole_by_overlap ? 0 : best.score.value;
-      // The limit of what is kept stands for that of the peak: what is proven under it is no proof about the peak.
+      // The limit of the kept memory stands for that of the peak: a proof under it is none about the peak.
       plan.proven = best.proven && now_.kept_limit_bytes <= 0 && !now_.whole_by_overlap &&
                     step_is_as_counted(best, out->estimate);
       plan.bound = now_.kept_limit_bytes > 0 ? std::max(best.bound, free_bound_) : best.bound;
@@ -880,7 +882,7 @@ class Planning {
   }
 
   // Sums that are combined are counted group by group. Where those of two groups meet the step may be shorter, and now
-  // and then longer (sharding::collectives_of_group): then it is not what was proven.
+  // and then longer (sharding::collectives_of_group): then it is not the one that was proven.
   bool step_is_as_counted(const PartitionAnswer& best, const PlanEstimate& estimate) const {
     constexpr double kRounding = 1e-9;
     return !model_.sums_combined() || request_.objective != PartitionObjective::kTime ||
@@ -982,7 +984,7 @@ class Planning {
     if (other_objective_) plan->alternatives.push_back(std::move(*other_objective_));
   }
 
-  // What the other objective would choose, of groups that are not cut.
+  // Finds the choice of the other objective, among groups that are not cut.
   void ask_other_objective() {
     if (shards_ == 1 || other_objective_ || !request_.compare || late()) return;
     const bool time = request_.objective == PartitionObjective::kTime;
@@ -1049,7 +1051,7 @@ Planned make_plan(ShardingModel* model, const machine::DeviceModel& device, cons
       request.objective != PartitionObjective::kTime) {
     return Planning(model, device, cluster, request).run();
   }
-  // What combining saves of the bytes it may lose by waiting for the last of the sums.
+  // Combining saves bytes, and may lose more time by waiting for the last of the sums: both ways are planned.
   sharding::ShardingModel apart = model->another_axis(model->linkage().shards());
   apart.combine_sums(false);
   Planned combined = Planning(model, device, cluster, request).run();

@@ -1,4 +1,4 @@
-// From a model to a plan: what `automap-search opp` and `automap-search adp` do between reading and printing.
+// Plans a partition of a model: the work of `automap-search opp` and `automap-search adp` between reading and printing.
 #pragma once
 
 #include <limits>
@@ -24,21 +24,21 @@ struct PlanningRequest {
   bool fit_device = false;        // memory is limited to what the smallest device has
   double memory_limit_bytes = 0;  // per device, instead of that; 0: none
   bool compare = true;  // also name what else could be done: other objectives, data parallelism, fewer devices
-  // Of what does not fit: the plan of the least memory that was found instead of an error; and a step from which on a
-  // plan is of no use, so that none that fits is looked for where the quickest of all is as long.
+  // If nothing fits: return the plan with the least memory found, instead of an error. useless_ms: from this step on a
+  // plan is of no use, so that no plan that fits is looked for where the quickest of all is as long.
   bool or_least = false;
   double useless_ms = std::numeric_limits<double>::infinity();
   bool keep_shardings = false;    // the module's own shardings are taken as given (kept_shardings.h)
   bool overlap = false;           // collectives beside compute (overlap.h): among what is at hand the shortest step so
   bool reshard = false;           // kTime of variables: also cut linkage groups where that pays (resharding.h)
   bool sequence_parallel = true;  // what lies between split products may be split, too (resharding.h, Between)
-  // Of variables, by time: what weights multiply is not split along its rows (rows_of_weights). Beside replicas that
-  // would be what they do, with the weights whole in every device of each.
+  // Of variables, by time: products with weights are not split along the weights' rows (rows_of_weights). Beside
+  // replicas such a split would do the same as the replicas do, with the weights whole in every device of each.
   bool rows_whole = false;
-  // Of a mesh, the axis that this one is nested in: what it leaves, and what it decided.
+  // In a mesh, the axis that this one is nested in: what it leaves to this axis, and its decision.
   const OtherAxis* other = nullptr;
   const DecidedAxis* outer = nullptr;
-  // Of the nodes of model->flow(), those whose time and memory count, a stage's (stage_counts.h); null: all.
+  // The nodes of model->flow() whose time and memory count, those of a stage (stage_counts.h); null: all.
   const std::vector<bool>* in_stage = nullptr;
   SearchRequest search;
 };
@@ -74,14 +74,14 @@ struct Planned {
   bool cut_added_up = false;    // of an overlapped step: it would save something added up (alternative "groups cut")
 };
 
-// The plan without what only its caller knows: model, cluster, planning_ms, provenance. `model` keeps the gathers of a
-// data plan (ShardingModel::relink). Of a model whose sums are combined the plan with sums apart is taken, and the
-// model set so, where its step is shorter. Throws as run_search does, Error(kData) when there is nothing to decide (no
-// variables, no data), Error(kUsage) when the cluster is too small.
+// The plan without the facts that only its caller knows: model, cluster, planning_ms, provenance. `model` keeps the
+// gathers of a data plan (ShardingModel::relink). If sums are combined in `model`, and the step is shorter with sums
+// apart, that plan is taken, and the model set so. Throws as run_search does, Error(kData) when there is nothing to
+// decide (no variables, no data), Error(kUsage) when the cluster is too small.
 Planned make_plan(sharding::ShardingModel* model, const machine::DeviceModel& device, const machine::Cluster& cluster,
                   const PlanningRequest& request);
 
-// Which linkage groups of the data make a data-parallel step, the one of the batch first.
+// The linkage groups of the data that make a data-parallel step, the one of the batch first.
 struct DataChoice {
   std::vector<sharding::GroupId> groups;
   std::vector<sharding::Gather> gathers;  // for ShardingModel::relink

@@ -1,4 +1,4 @@
-// What a decision costs, by whoever made it: time, and the memory that a device needs at most.
+// Prices a decision, by whoever made it: time, and the memory that a device needs at most.
 #pragma once
 
 #include <string>
@@ -31,13 +31,13 @@ Price price(DecidedAxis axis, const machine::DeviceModel& device, const machine:
 Price price(DecidedAxis data, DecidedAxis model, const machine::DeviceModel& device, const machine::Cluster& cluster,
             bool overlap = false);
 
-// Of a decision on one axis, or on the axis inside `outer`.
+// The peak of a decision on one axis, or on the axis inside `outer`.
 PeakMemory peak_memory_of(DecidedAxis axis, const DecidedAxis* outer = nullptr);
 
-// What the axis that holds others of `inner` devices leaves to them.
+// The shares of work and tensors that the outer axis leaves to an inner axis of `inner` devices.
 OtherAxis left_by(DecidedAxis outer, int inner, const machine::DeviceModel& device, const machine::Cluster& cluster);
 
-// That a device is too small, with `hint`, or nearly full; empty: it is large enough.
+// A warning that a device is too small, with `hint`, or nearly full; empty: it is large enough.
 std::string memory_warning(double needed_bytes, double capacity_bytes, const std::string& hint = "");
 
 }  // namespace automap::partition

@@ -73,7 +73,7 @@ Weights weights_of(const sharding::ShardingModel& model) {
   const FlowGraph& flow = model.flow();
   std::vector<bool> some(at(flow.size()), false), forms = some, others = some;
   for (const graph::FlowInput& input : flow.inputs()) {
-    // A scalar, as what scales an adapter is, has no rows.
+    // A scalar, such as the scale of an adapter, has no rows.
     others[at(input.node)] = !flow.shape(input.node).is_array() || !flow.shape(input.node).dims.empty();
   }
   const auto seed = [&](const sharding::ModelInput& input) {
@@ -90,7 +90,7 @@ Weights weights_of(const sharding::ShardingModel& model) {
   for (const graph::FlowLoop& loop : flow.loops()) {
     for (std::size_t i = 0; i < loop.parameter.size(); ++i) initial[at(loop.parameter[i])] = loop.initial[i];
   }
-  // Nodes come behind what they read, but for what a turn of a loop hands to the next.
+  // Nodes come behind their operands, except for values that a turn of a loop hands to the next.
   for (bool changed = true; changed;) {
     const auto follow = [&](NodeId node, NodeId from) {
       const bool form = forms[at(from)] && (initial[at(node)] != kNone || keeps_dimensions(flow, node));
@@ -128,7 +128,7 @@ bool has_batch_dimensions(const FlowGraph& flow, NodeId op) {
   return list && *list != "{}";
 }
 
-// Of both sides and the result.
+// True if both operands and the result have the dimension.
 bool is_batch(const sharding::OpFactor& factor) {
   return factor.members.size() == 3 && factor.partial.empty();
 }
@@ -165,7 +165,7 @@ RowsOfWeights rows_of_weights(const sharding::ShardingModel& model) {
     const auto operands = flow.operands(op);
     const auto of_weights =
         std::count_if(operands.begin(), operands.end(), [&](NodeId node) { return weights.made[at(node)]; });
-    // Of weights alone: a weight.
+    // A product of weights alone is a weight.
     if (of_weights == 0 || of_weights == static_cast<std::ptrdiff_t>(operands.size())) continue;
     out.products[at(op)] = true;
     any_forward = any_forward || parts[at(op)] != graph::Part::kBackward;

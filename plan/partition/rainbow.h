@@ -1,4 +1,4 @@
-// The learned searcher, when it is there: in a library that is opened when it is asked for (common/base/plugin.h).
+// The learned searcher, when it is installed: in a library that is opened on demand (common/base/plugin.h).
 #pragma once
 
 #include <string>

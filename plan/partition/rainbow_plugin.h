@@ -1,4 +1,4 @@
-// What the library of learned searches (common/base/plugin.h) shows to rainbow.cpp. No LibTorch.
+// The interface of the library of learned searches (common/base/plugin.h) to rainbow.cpp. No LibTorch.
 #pragma once
 
 #include <string>

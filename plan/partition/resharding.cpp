@@ -33,7 +33,8 @@ enum : std::int32_t { kWhole = 0, kSplit = 1, kSplitAndGathered = 2, kInParts = 
 
 class PathsBuilder {
  public:
-  // `batch`: of a data axis, what is split in any case; empty: the axis splits variables. `outer` may be null.
+  // `batch`: for a data axis, the dimensions that are split in any case; empty: the axis splits variables. `outer` may
+  // be null.
   PathsBuilder(const sharding::ShardingModel& model, const PartitionCost& cost, std::vector<TensorDim> batch,
                const ReshardingOptions& options)
       : model_(model),
@@ -88,7 +89,7 @@ class PathsBuilder {
       const std::int32_t label = found.labels[at(instruction.site)];
       if (label == 0) continue;
       const OpFactor& factor = factor_of(instruction, at(label));
-      // Of the dimensions that are split with it; the result's always are, where it has any.
+      // Joins the pieces of the factor's members that are split together; the result's always is, where it has any.
       std::int32_t first = kNone;
       for (const TensorDim member : factor.members) {
         const std::int32_t piece = piece_of(member);
@@ -108,8 +109,8 @@ class PathsBuilder {
     for (std::size_t piece = 0; piece < begun_.size(); ++piece) {
       if (begun_[piece] && found.labels[piece] == kSplit) decided[at(root(static_cast<std::int32_t>(piece)))] = true;
     }
-    // First what keeps a piece apart from the weights: a product that only takes its part of something, or is made
-    // whole where it could be split with what it makes.
+    // First the products that keep a piece apart from the weights: a product that only takes its part of something, or
+    // is made whole where it could be split with its result.
     const auto is_undecided = [&](TensorDim dim) {
       const std::int32_t piece = piece_of(dim);
       return found.labels[at(piece)] == kSplit && !decided[at(root(piece))];
@@ -204,7 +205,7 @@ class PathsBuilder {
   }
 
  private:
-  // How an instruction may be split.
+  // A way to split an instruction.
   struct Way {
     std::int32_t factor = 0;  // of linkage_.factors(op)
     NodeId in_parts = kNone;  // the operand of which it takes its part; the others of the factor are split
@@ -227,7 +228,7 @@ class PathsBuilder {
     return reader != reader_site_.end() && found.labels[at(reader->second)] == kSplit;
   }
 
-  // Dimensions that do not pass an instruction: blocked, or parted into what the devices do not divide.
+  // Dimensions that do not pass an instruction: blocked, or parted into sizes that the devices do not divide.
   template <typename Visit>
   void for_each_closed(NodeId op, const Visit& visit) const {
     for (const Linkage::BlockedMember& blocked : linkage_.blocked(op)) visit(blocked.at);
@@ -274,7 +275,7 @@ class PathsBuilder {
     }
   }
 
-  // Whether all tensors of a factor are split together or not at all.
+  // True if all tensors of a factor are split together or not at all.
   bool holds(const OpFactor& factor) const { return !cuttable_[at(factor.op)] && factor.extent % shards_ == 0; }
 
   void join() {
@@ -341,7 +342,7 @@ class PathsBuilder {
   }
 
   // Attention that weights split along nothing (the devices do not divide its heads) may be split by any of its
-  // dimensions: what it reads is gathered and taken in parts. Not what the data itself is split by.
+  // dimensions: its operands are gathered and taken in parts. Dimensions that split the data itself are left out.
   void find_begun() {
     begun_.assign(problem_.sites.size(), false);
     if (!batch_.empty()) return;
@@ -367,7 +368,7 @@ class PathsBuilder {
     }
   }
 
-  // Between::kSequences: what neither a weight decides nor the batch holds may be split, too.
+  // Between::kSequences: dimensions that neither a weight decides nor the batch holds may be split, too.
   void begin_sequences(const std::vector<bool>& may_be) {
     std::vector<bool> excluded = may_be;
     for (const TensorDim dim : find_batch(model_)) {
@@ -439,14 +440,14 @@ class PathsBuilder {
     for (NodeId node = 0; node < flow_.size(); ++node) {
       const double bytes = cost_.kept_bytes(node), moved = cost_.other_saved_ms(node);
       const NodeId maker = flow_.producer(node);
-      // What a product makes is reduced in parts where it is split by it (add_instruction).
+      // A product that is split by the dimension reduces its result in parts (counted in add_instruction).
       const double reduced = cuttable_[at(maker)] ? 0 : cost_.other_reduction_saved_ms(node);
       whole_bytes_ += bytes;
       if (bytes <= 0 && moved <= 0 && reduced <= 0) continue;
       const auto rank = static_cast<std::int32_t>(linkage_.groups_of(node).size());
       for (std::int32_t dim = 0; dim < rank; ++dim) {
         if (linkage_.group_of(node, dim) == kNone) continue;
-        // What is saved; counted from what everything whole takes (finish_memory).
+        // Savings are counted from the memory of everything whole (finish_memory).
         problem_.sites[at(piece_of({node, dim}))].memory[kSplit] -= bytes - bytes / shards_;
         problem_.sites[at(piece_of({node, dim}))].cost[kSplit] -=
             moved + (reduced > 0 && !is_closed(maker, {node, dim}) ? reduced : 0);
@@ -467,8 +468,8 @@ class PathsBuilder {
     const auto [found, added] =
         reader_site_.try_emplace(dim_index(dim), static_cast<std::int32_t>(problem_.sites.size()));
     if (added) {
-      // What a product makes is gathered where the product is split by it (made_by_products); what is made whole is
-      // there.
+      // The result of a product that is split by it is gathered there (made_by_products); a result that is made whole
+      // needs no gather.
       const NodeId maker = flow_.producer(dim.node);
       const bool free = cuttable_[at(maker)] || is_closed(maker, dim);
       const double copy = cost_.copy_bytes(dim.node);
@@ -493,7 +494,7 @@ class PathsBuilder {
     return closed;
   }
 
-  // The gathers of what products make: of parts only.
+  // Adds the gathers of products' results: of parts only.
   void made_by_products() {
     for (const Instruction& instruction : instructions_) {
       const std::size_t labels = instruction.ways.size() + 1;
@@ -542,7 +543,7 @@ class PathsBuilder {
     }
   }
 
-  // What is split along one dimension and read in parts along another.
+  // Adds exchanges of tensors that are split along one dimension and read in parts along another.
   void exchanges() {
     for (const auto& [from, reader] : reader_site_) {
       const TensorDim dim = dim_of_[at(from)];
@@ -574,7 +575,7 @@ class PathsBuilder {
     return false;
   }
 
-  // All instructions that may be cut, with their ways; and what somebody may take its part of.
+  // Finds all instructions that may be cut, with their ways; and the tensors of which somebody may take its part.
   void find_ways() {
     for (NodeId op = 0; op < flow_.size(); ++op) {
       if (!cuttable_[at(op)]) continue;
@@ -619,12 +620,13 @@ class PathsBuilder {
     }
   }
 
-  // Can take its part of what lies whole. (What else may be cut there is made whole with it.)
+  // True if the instruction can take its part of a whole tensor. (Other instructions that may be cut there are made
+  // whole with it.)
   bool takes_parts(NodeId op) const {
     return flow_.node(op).opcode == Opcode::kDot || flow_.node(op).opcode == Opcode::kConvolution;
   }
 
-  // Something that is read is split: what nothing forces to be is not. Or it begins here.
+  // True if an operand is split (nothing is split unless something forces it), or if the splitting begins here.
   bool is_possible(const OpFactor& factor, NodeId in_parts) const {
     if (rows_ && rows_->products[at(factor.op)] && rows_->groups[at(factor.group)]) return false;
     bool any = in_parts == kNone || begins_.count(factor.op) != 0;
@@ -635,7 +637,7 @@ class PathsBuilder {
     return any;
   }
 
-  // Of factor f of the instruction.
+  // Adds the cost between factor f of the instruction and its member `dim`.
   void meet(const Instruction& instruction, std::int32_t f, TensorDim dim) {
     const bool operand = is_operand(instruction.op, dim.node);
     if (!allowed(piece_of(dim)) && (!operand || taken_.count(dim_index(dim)) == 0)) return;
@@ -651,7 +653,7 @@ class PathsBuilder {
         if (takes) of_label[kSplit] = of_label[kSplitAndGathered] = kInfinity;
         if (operand && !takes && states > kInParts) of_label[kInParts] = kInfinity;
       } else if (operand && !takes) {
-        // Whole, unless it is gathered. What is made whole may be kept in parts.
+        // Whole, unless it is gathered. A result that is made whole may be kept in parts.
         of_label[kSplit] = kInfinity;
       }
     }
@@ -691,7 +693,7 @@ class PathsBuilder {
     double most_saved = 0;
     for (std::size_t piece = 0; piece < first_of_.size(); ++piece) {
       std::vector<double>& memory = problem_.sites[piece].memory;
-      // From a saving to what is left, so that nothing is negative.
+      // Turns a saving into the rest, so that nothing is negative.
       const double saved = -memory[kSplit];
       most_saved += saved;
       memory = {saved, 0};
@@ -726,7 +728,7 @@ class PathsBuilder {
 
 namespace {
 
-// Of the pieces that begin without an input those that no input decides either, one in each linkage group.
+// Keeps, of the pieces that begin without an input, those that no input decides either, one in each linkage group.
 void keep_needed_beginnings(const sharding::ShardingModel& model, std::vector<Gather>* gathers) {
   const auto is_begun = [](const Gather& gather) { return gather.kind == Gather::Kind::kBegun; };
   if (std::none_of(gathers->begin(), gathers->end(), is_begun)) return;
@@ -764,8 +766,8 @@ Resharding find(const sharding::ShardingModel& model, const PartitionCost& cost,
   double bound = 0, bound_without = 0;
   Labelling found = solve_decided(&problem, &bound);
   if (found.cost > bound + 1e-9 * std::abs(bound)) {
-    // What is forbidden because no weight decides it may have been too much. Where nobody takes its part of what lies
-    // otherwise, less has to be.
+    // Forbidding pieces that no weight decides may have forbidden too much. If no instruction takes its part of a whole
+    // tensor, less must be forbidden.
     builder.forbid_taking_parts(&without);
     Labelling other = solve_decided(&without, &bound_without);
     if (other.cost < found.cost) found = std::move(other);

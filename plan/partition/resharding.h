@@ -1,22 +1,22 @@
-// Linkage groups cut where that pays: a gather lets an instruction read a tensor whole that is split elsewhere, or make
-// one whole that is kept in parts (sharding::Gather), so that one indivisible reshape does not keep a whole layer
+// Cuts linkage groups where that pays: a gather lets an instruction read a tensor whole that is split elsewhere, or
+// make one whole that is kept in parts (sharding::Gather), so that one indivisible reshape does not keep a whole layer
 // whole.
 //
 // Groups fall into *pieces* where a cut can be worth it: at matrix products and convolutions, and where a dimension
-// does not pass (it is blocked, or parted into what the devices do not divide). All other instructions hold their
+// does not pass (it is blocked, or parted into sizes that the devices do not divide). All other instructions hold their
 // tensors together. A piece is split or not; a product is split by one of its factors or by none; a tensor that is read
 // whole somewhere is gathered, once for all its readers. The cheapest choice is a labelling (labelling.h):
 //   split by a factor    all tensors of the factor are split with it; its compute is divided, partial sums are reduced.
-//                        One thing that a product or a convolution reads may also lie whole (every device takes its
+//                        One operand of a product or a convolution may also lie whole (every device takes its
 //                        part: nothing moves), or be split along another dimension: an all-to-all, or a part of the
 //                        gathered tensor
-//   split by another     what it reads is whole, or gathered: an all-gather; what it makes is whole, or every device
+//   split by another     its operands are whole, or gathered: an all-gather; its result is whole, or every device
 //                        keeps its part: nothing moves
-// With rows_whole, products of weights are split along the weights' own dimensions alone.
-// Never split: what no weight decides, neither by its piece nor by those it is split with: the batch, and what is only
-// made between instructions. Where the cheapest labelling splits such a piece it is forbidden, and solved again. But
-// attention (products.h) is split by whatever pays, weights or none: a part of the queries on every device where the
-// devices do not divide the heads.
+// With rows_whole, products of weights are split along the weights' own dimensions alone. Never split: pieces that no
+// weight decides, neither by itself nor by other pieces split with it: the batch, and values that exist only between
+// instructions. Where the cheapest labelling splits such a piece it is forbidden, and solved again. But attention
+// (products.h) is split by any dimension that pays, with or without weights: a part of the queries on every device
+// where the devices do not divide the heads.
 //
 // Every collective pays its own latency here; PartitionCost, where several go out together, judges the result.
 #pragma once
@@ -46,20 +46,20 @@ struct Resharding {
   void set_bound(double ms);
 };
 
-// Of the model as it is linked with the gathers: the groups that a plan decides, ascending.
+// The groups that a plan decides, ascending; `model` is linked with the gathers found.
 std::vector<sharding::GroupId> split_groups(const sharding::ShardingModel& model, const Resharding& found);
 
-// What lies between split products (norms, residuals, dropout).
+// The treatment of values between split products (norms, residuals, dropout).
 enum class Between : std::uint8_t {
   kWhole,      // sums are made whole: classic tensor parallelism (Shoeybi et al., 2019)
   kByWeights,  // may be split where weights decide it, along the hidden dimension or that of a position embedding
-  // Also along what neither weights decide nor the batch holds: the sequence (sequence parallelism, Korthikanti et al.,
-  // 2022). More choices: a search that is often 10 times as long, and shorter steps now and then.
+  // Also along dimensions that neither weights decide nor the batch holds: the sequence (sequence parallelism,
+  // Korthikanti et al., 2022). More choices: a search that is often 10 times as long, and shorter steps now and then.
   kSequences,
 };
 
 struct ReshardingOptions {
-  // Of a mesh, the axis that this one is nested in: what both split has to be divided by both.
+  // In a mesh, the axis that this one is nested in: a dimension that both split must be divisible by both.
   const sharding::Propagation* outer = nullptr;
   Between between = Between::kByWeights;
   const RowsOfWeights* rows_whole = nullptr;  // of the model: products of weights are not split along these

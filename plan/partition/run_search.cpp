@@ -12,7 +12,7 @@
 namespace automap::partition {
 namespace {
 
-// With three decimals, so that what just does not fit does not read the same.
+// With three decimals, so that a plan that just does not fit does not read the same as the limit.
 std::string exact_bytes(double bytes) {
   constexpr double kMiB = 1024.0 * 1024.0, kGiB = 1024.0 * kMiB;
   if (bytes < kMiB) return format_bytes(bytes);
@@ -75,7 +75,7 @@ std::vector<PartitionAnswer> run_search(const models::PartitionProblem& problem,
   } else if (name == "auto") {
     Work whole(work_limits(limits));
     answers.push_back(internal::greedy(problem, whole));
-    // Some of it is kept for the local search, which is what helps where this does not come to an end.
+    // Some of the work is kept for the local search, which helps where this search does not come to an end.
     Work part(whole, whole.left() / 10 * 7);
     answers.push_back(internal::enumerate(problem, part));
     const bool cut = answers.back().cut_by_time || answers.back().cut_by_effort;
@@ -91,7 +91,7 @@ std::vector<PartitionAnswer> run_search(const models::PartitionProblem& problem,
     answer.bound = bound;
     answer.proven = answer.proven || (answer.score.fits && answer.score.value >= bound);
   }
-  // Of equals the proven one, then the simpler algorithm.
+  // Among equals the proven one comes first, then the simpler algorithm.
   std::stable_sort(answers.begin(), answers.end(), [](const PartitionAnswer& a, const PartitionAnswer& b) {
     if (internal::better(a.score, b.score)) return true;
     if (internal::better(b.score, a.score)) return false;

@@ -35,7 +35,7 @@ class LocalSearch {
   Choice& choice() { return choice_; }
   double worth() const { return choice_.value() - price_ * std::max(0.0, need_ - choice_.saved_bytes()); }
 
-  // What the change of value and bytes together is worth.
+  // The worth of changing value and bytes together.
   double worth_of(double value, double bytes) const {
     if (price_ <= 0) return value;
     const double before = std::max(0.0, need_ - choice_.saved_bytes());

@@ -94,7 +94,7 @@ bool make_fit(const models::PartitionProblem& problem, Choice* choice) {
   const double need = needed_bytes(problem);
   if (need <= 0) return true;
   const auto n = static_cast<std::int32_t>(problem.groups.size());
-  // Takes `group` out and puts in what only it excluded, the largest first.
+  // Takes `group` out and puts in the groups that only it excluded, the largest first.
   const auto replace = [&](std::int32_t group) {
     std::vector<std::int32_t> freed;
     for (const std::int32_t other : problem.groups[at(group)].excludes) {
@@ -132,7 +132,7 @@ bool make_fit(const models::PartitionProblem& problem, Choice* choice) {
         bytes = choice->gain_bytes(g);
       }
       if (bytes <= kLeastBytes) continue;
-      // Bytes beyond what is missing are worth nothing.
+      // Bytes beyond the missing ones are worth nothing.
       const double price = -gain / std::min(bytes, missing);
       if (price < best_price || (price == best_price && bytes > best_bytes)) {
         best = g;
@@ -202,8 +202,8 @@ PartitionAnswer internal::greedy(const models::PartitionProblem& problem, Work& 
   const models::PartitionScore first = models::score(problem, choice.groups());
 
   // Second stage: variables that are replicated are looked at again. A group that was turned down takes the place of
-  // what excludes it when that is worth more, and a group makes room for all that it alone excludes when those are
-  // worth more together. Every change gains, so this ends.
+  // the groups that exclude it when that is worth more, and a group makes room for all that it alone excludes when
+  // those are worth more together. Every change gains, so this ends.
   double total = 0;
   for (std::int32_t g = 0; g < n; ++g) total += std::abs(problem.value(g));
   const double least_gain = 1e-12 * total;
@@ -224,7 +224,7 @@ PartitionAnswer internal::greedy(const models::PartitionProblem& problem, Work& 
       ++reopened;
       changed = true;
     }
-    // What a change has freed.
+    // Adds groups that a change has freed.
     for (const std::int32_t g : order) {
       if (choice.conflicts(g) != 0 || choice.has(g) || problem.value(g) <= least_gain) continue;
       choice.add(g);

@@ -1,4 +1,4 @@
-// What the searchers share.
+// Shared code of the searchers.
 #pragma once
 
 #include <chrono>
@@ -12,8 +12,8 @@
 
 namespace automap::partition::internal {
 
-// First what fits into the memory, then what is worth more; of what does not fit, what needs less. Of equal value the
-// faster plan.
+// Scores that fit into the memory come first, then those that are worth more; among those that do not fit, those that
+// need less. Of equal value the faster plan.
 bool better(const models::PartitionScore& a, const models::PartitionScore& b);
 
 // An answer with `groups` sorted and scored; bound unknown.
@@ -31,7 +31,7 @@ inline std::int64_t units_of(const models::PartitionGroup& group) {
   return kPerGroup + kPerExcluded * static_cast<std::int64_t>(group.excludes.size());
 }
 
-// How long something took, for reports only.
+// Measures time, for reports only.
 class Stopwatch {
  public:
   double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
@@ -49,9 +49,9 @@ class Choice {
   std::int32_t conflicts(std::int32_t group) const { return conflicts_[static_cast<std::size_t>(group)]; }
   void add(std::int32_t group);  // whatever it conflicts with
   void remove(std::int32_t group);
-  // Takes out what excludes it, then adds it.
+  // Takes out the groups that exclude it, then adds it.
   void put(std::int32_t group);
-  // What put() would change.
+  // The change of value that put() would make; gain_bytes: of the bytes saved.
   double gain(std::int32_t group) const;
   double gain_bytes(std::int32_t group) const;
   double value() const { return value_; }
@@ -67,7 +67,7 @@ class Choice {
   double value_ = 0, saved_bytes_ = 0;
 };
 
-// Until it fits (or nothing helps): the change that loses least value per byte. False: it does not fit.
+// Makes the change that loses least value per byte, until the choice fits or nothing helps. False: it does not fit.
 bool make_fit(const models::PartitionProblem& problem, Choice* choice);
 
 // Takes `group` out and everything in that it alone excluded, in the order of `place`, when that gains value. False: it

@@ -26,7 +26,7 @@ bool holds(const OpFactor& factor, TensorDim dim) {
   return std::find(factor.members.begin(), factor.members.end(), dim) != factor.members.end();
 }
 
-// What one variable's splitting reaches, and where it is cut.
+// The tensors that one variable's splitting reaches, and the gathers where it is cut.
 struct Region {
   std::vector<TensorDim> dims;
   std::vector<Gather> gathers;
@@ -198,7 +198,7 @@ class Storing {
         const TensorDim form = region->dims[i];
         const NodeId op = form.node;
         const auto operands = flow_.operands(op);
-        // A barrier keeps a layer that is computed again apart: what it reads is gathered again.
+        // A barrier keeps a layer that is computed again apart: its operands are gathered again.
         if (!graph::is_movement(flow_, op) || flow_.node(op).opcode == graph::Opcode::kOptBarrier ||
             operands.size() != 1 || flow_.users(op).empty() ||
             flow_.shape(operands[0]).bytes != flow_.shape(op).bytes || tied_.count(op) != 0) {
@@ -254,7 +254,7 @@ class Storing {
     }
   }
 
-  // What the linkage does not allow after all stays whole.
+  // Variables that the linkage does not allow to be split after all stay whole.
   void keep_possible(StoredParts* out) const {
     sharding::Propagation decided(model_.linkage());
     for (const TensorDim dim : batch_) decided.split(dim);

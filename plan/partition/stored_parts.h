@@ -1,13 +1,14 @@
-// Stored in parts, used whole (ZeRO; Rajbhandari et al., 2020; XLA's weight-update sharding, Xu et al., 2020): what a
-// step keeps from one to the next lies in parts over the devices that share the batch.
+// Stores variables and optimizer state in parts and uses them whole (ZeRO; Rajbhandari et al., 2020; XLA's
+// weight-update sharding, Xu et al., 2020): the state that a step keeps lies in parts over the devices that share the
+// batch.
 //
-// The batch is split already. From a variable's stored form its splitting spreads along what ties it (its optimizer
-// slots, its update, other forms of it), up to the first instructions that the batch goes through: there it is gathered
-// before use, and a gradient, made whole, is kept in parts. So nothing of the computation changes but who updates what.
+// The batch is split already. From a variable's stored form its splitting spreads along everything tied to it (its
+// optimizer slots, its update, other forms of it), up to the first instructions that the batch goes through: there it
+// is gathered before use, and a gradient, made whole, is kept in parts. So the computation only changes in who updates
+// what.
 //
 //   kOptimizer  (ZeRO 1 and 2, one thing in a step that does not accumulate gradients) slots and gradients in parts;
-//   the
-//               variable itself whole: its update reads it in parts, and its new value is gathered once per step
+//               the variable itself whole: its update reads it in parts, and its new value is gathered once per step
 //   kFull       (ZeRO 3, FSDP) variables, too: gathered before use, in a loop over layers in every turn
 #pragma once
 
@@ -35,14 +36,14 @@ struct TakenDim {
 };
 
 // `model` is linked with the gathers that splitting `batch` needs, and is left with those of the stored parts besides.
-// `taken`: by index into model.inputs(), what another axis does; empty: nothing. The largest dimension that can be
-// split is, one that the other axis has left alone where there is one.
+// `taken`: by index into model.inputs(), the dimension that another axis splits; empty: none. The largest dimension
+// that can be split is, one that the other axis has left alone where there is one.
 StoredParts store_in_parts(sharding::ShardingModel* model, const std::vector<sharding::TensorDim>& batch, Zero level,
                            const std::vector<TakenDim>& taken = {});
 
 // The same for a choice that somebody else made: the inputs `wanted`, each along its dimension, are stored so, and
-// gathered where what `split` splits goes through (that being possible as the model is linked). What has no place
-// stands in `whole`.
+// gathered where the dimensions of `split` go through (which must be possible as the model is linked). Inputs without a
+// place are listed in `whole`.
 StoredParts gather_before_use(sharding::ShardingModel* model, const std::vector<sharding::TensorDim>& split,
                               const std::vector<sharding::TensorDim>& wanted);
 

@@ -1,4 +1,4 @@
-// Where nothing that was asked for fits: what would.
+// Suggests plans that would fit where nothing that was asked for does.
 #pragma once
 
 #include <functional>

@@ -86,7 +86,7 @@ std::string why_whole(const ShardingModel& model, const Propagation& decided,
   const sharding::NodeId node = model.inputs()[static_cast<std::size_t>(input)].node;
   const std::size_t rank = model.flow().shape(node).dims.size();
   if (rank == 0) return "it is a scalar";
-  // Per dimension: how telling, and what.
+  // The most telling reason of all dimensions, with its rank.
   std::pair<int, std::string> best{-1, "its dimensions have extent 1"};
   const auto offer = [&](int telling, const std::string& text) {
     if (telling > best.first) best = {telling, text};
@@ -126,7 +126,7 @@ std::string why_whole(const ShardingModel& model, const Propagation& decided,
         if (linkage.possible(group)) break;
         auto known = impossible->find(group);
         if (known == impossible->end()) known = impossible->emplace(group, why_impossible(model, group)).first;
-        // Before what excludes another dimension: with other devices this one could be split.
+        // Ranks above reasons that exclude another dimension: with other devices this one could be split.
         offer(only_indivisible(linkage, group) ? 2 : 0, dimension + known->second);
       }
     }

@@ -1,4 +1,4 @@
-// Why a decided tensor stays whole, for people.
+// Explains, for people, why a decided tensor stays whole.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@
 namespace automap::partition {
 namespace {
 
-// How the devices of a replica hold its tensors.
+// Says in a sentence how the devices of a replica hold its tensors.
 std::string sentence(const PartitionPlan& plan, int width, const machine::Cluster& cluster, const WidthChoices& choices,
                      const std::string& not_kept) {
   // Sums that the next operator wants in parts only.

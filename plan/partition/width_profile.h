@@ -1,4 +1,4 @@
-// A module's profile with the columns of replicas of several devices (widths.h).
+// Adds the columns of replicas of several devices (widths.h) to a module's profile.
 #pragma once
 
 #include <string>

@@ -23,8 +23,8 @@ using graph::InstructionId;
 using graph::kNone;
 using graph::NodeId;
 
-// What is left of what splitting can divide of every instruction's time: of what stands for others (a loop) as much as
-// of these together.
+// The share of every instruction's divisible time that remains after splitting; an instruction that stands for others
+// (a loop) has their common share.
 std::vector<double> op_shares(const sharding::ShardingModel& model, const PartitionCost& cost,
                               const sharding::Propagation& decided, const PartitionCost::StepParts& parts,
                               const std::vector<NodeId>& units) {
@@ -55,14 +55,14 @@ std::vector<double> op_shares(const sharding::ShardingModel& model, const Partit
   return out;
 }
 
-// Of the shares by node of the model's flow; `none`: of what has no node there.
+// Shares by node of the step's flow from those by node of the model's flow; `none` for nodes without one there.
 std::vector<double> by_step_node(const sharding::ShardingModel& model, const std::vector<double>& shares, double none) {
   std::vector<double> out;
   for (const NodeId expanded : expanded_of(model)) out.push_back(expanded == kNone ? none : shares[at(expanded)]);
   return out;
 }
 
-// By instruction, the mean of its nodes; `none` for what has none.
+// By instruction, the mean of its nodes; `none` for an instruction without nodes.
 std::vector<double> by_instruction(const sharding::ShardingModel& model, const std::vector<double>& shares,
                                    double none) {
   std::vector<double> out(static_cast<std::size_t>(model.graph().num_instructions()), 0), count(out.size(), 0);
@@ -75,7 +75,7 @@ std::vector<double> by_instruction(const sharding::ShardingModel& model, const s
   return out;
 }
 
-// What is kept of gathered copies, of every tensor's bytes.
+// Bytes of gathered copies that are kept, as a share of every tensor's bytes.
 std::vector<double> copy_shares(const sharding::ShardingModel& model, const PartitionCost& cost,
                                 const PartitionCost::StepParts& parts) {
   std::vector<double> out(static_cast<std::size_t>(model.flow().size()), 0);
@@ -121,7 +121,7 @@ std::size_t deciding_device(const std::vector<machine::DeviceModel>& devices, co
   return best;
 }
 
-// Between whose devices nothing takes time to speak of: what is split there is split for what it computes.
+// The cluster with links that take almost no time: tensors are then split for their compute alone.
 machine::Cluster with_endless_links(machine::Cluster cluster) {
   for (machine::ServerGroup& servers : cluster.servers) {
     servers.intra_gbytes_per_s = servers.inter_gbytes_per_s = 1e6;

@@ -1,6 +1,6 @@
-// Replicas of several devices: the partition of a module over the devices of one server, or of several whole ones
-// (planner.h, the least step), and what it leaves of every position of the profile (profile/width_parts.h). Design 2.5:
-// per-position tables by width.
+// Replicas of several devices: partitions a module over the devices of one server, or of several whole ones (planner.h,
+// the least step), and finds the share of every position of the profile that remains on a device
+// (profile/width_parts.h). Design 2.5: per-position tables by width.
 #pragma once
 
 #include <string>
@@ -23,9 +23,9 @@ struct WidthPlan {
   std::string not_kept;  // of shardings that were to be kept: why none of them is
 };
 
-// What is asked about a width: the quickest partition of the replica alone, whatever memory there is, as much searched
-// for as automap-search opp does when nobody says. What a mesh's data axis leaves is no part of the question, since the
-// columns of a width stand for any number of replicas and samples.
+// The question about a width: the quickest partition of the replica alone, whatever memory there is, with as much
+// search as automap-search opp does by default. A mesh's data axis is no part of the question, since the columns of a
+// width stand for any number of replicas and samples.
 struct WidthChoices {
   bool sequence_parallel = true;
   // The module's own shardings are taken as given by the widths whose axis they have (why_not_kept).
@@ -38,13 +38,13 @@ PlanningRequest width_request(const WidthChoices& choices);
 // `asked` about the variables, with as much of a width's question as a width can have.
 PlanningRequest as_width_request(PlanningRequest asked);
 
-// What `decided` leaves of every position; `model` is split over the width's devices. `devices` and `cluster` as
-// plan_widths.
+// The shares of every position that `decided` leaves to a device; `model` is split over the width's devices. `devices`
+// and `cluster` as for plan_widths.
 profile::WidthParts width_parts(const sharding::ShardingModel& model, const sharding::Propagation& decided,
                                 const std::vector<machine::DeviceModel>& devices, const machine::Cluster& cluster);
 
-// The servers of the device that hold a replica of so many devices; where none does, those of others that do, and else
-// all. What is between devices of a type of which no replica can be is never asked about.
+// The servers of the device that hold a replica of so many devices; where none does, those of other devices that do,
+// and else all. Links between devices of a type of which no replica can be are never asked about.
 machine::Cluster servers_of(const machine::Cluster& cluster, const std::string& device, int width);
 
 // For each of `widths` that splits something. `devices` as ProfilerOptions::devices: the partition is found for the one

@@ -1,4 +1,4 @@
-// What the chart of a timeline looks like, however it is drawn: sizes, the classes of what is drawn, and their colours.
+// The look of a timeline's chart, however it is drawn: sizes, the classes of its elements, and their colours.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct ChartSizes {
 };
 ChartSizes chart_sizes(std::size_t groups);
 
-// Of the CSS class and of the legend.
+// The CSS class of an element and its name in the legend.
 struct ChartClass {
   const char* css;     // "f"
   const char* legend;  // "forward"

@@ -70,7 +70,7 @@ std::vector<MemoryLevel> levels_of(const std::vector<MemoryLevel>& levels, doubl
       out.push_back(level);
     }
   }
-  // What the step ends with is not a moment's.
+  // The last level lasts to the end of the step, not for a moment.
   if (!levels.empty() && levels.back().bytes < out.back().bytes) out.push_back(levels.back());
   return out;
 }

@@ -1,4 +1,4 @@
-// The rows of a timeline, and what of a row is drawn as one where it is too small to be told apart.
+// The rows of a timeline. Runs of a row that are too small to be told apart are merged.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What the devices of each stage keep in memory, as bars against what they have.
+// Draws the memory that the devices of each stage use, as bars against their capacity.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace automap::pictures {
 
-// Markup: a picture, what its colours mean, and the figures as a table.
+// Markup: a picture, the meaning of its colours, and the figures as a table.
 std::string memory_markup(const pipeline::PlanDocument& document);
 
 }  // namespace automap::pictures

@@ -1,4 +1,4 @@
-// A page that needs nothing else: no network, no fonts; light and dark, on paper and on a phone.
+// Makes a page that needs nothing else: no network, no fonts; light and dark, on paper and on a phone.
 #pragma once
 
 #include <string>

@@ -15,7 +15,7 @@ constexpr int kMostDrawnDevices = 2048;
 constexpr const char* kStageColours[] = {"#8ec5f0", "#f5b97a", "#a5d6a0", "#d9b3e6",
                                          "#f2a2a2", "#e3d48a", "#9fd8d4", "#c9c9c9"};
 
-// What a device says of itself: "p2 d1 t4", of what there is more than one.
+// The role of a device, "p2 d1 t4"; only the kinds of parallelism that the plan has.
 std::string role_text(const DeviceRole& role, bool pipeline, bool data, bool tensor) {
   std::string out;
   if (pipeline) out += "p" + std::to_string(role.stage) + " ";

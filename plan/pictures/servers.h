@@ -1,4 +1,4 @@
-// The servers of a cluster as boxes, their devices coloured by what a plan makes of them.
+// Draws the servers of a cluster as boxes, with their devices coloured by their roles in a plan.
 #pragma once
 
 #include <string>
@@ -9,16 +9,16 @@
 
 namespace automap::pictures {
 
-// What a device is in the plan: everything from 1; 0: it is not used.
+// The role of a device in the plan: everything from 1; 0: it is not used.
 struct DeviceRole {
   int stage = 0;    // pipeline
   int replica = 0;  // data
   int part = 0;     // tensor: which part of its replica
 };
-// Of every device of the cluster, in its order.
+// The role of every device of the cluster, in its order.
 std::vector<DeviceRole> device_roles(const machine::Cluster& cluster, const pipeline::PlanDocument& document);
 
-// Markup: the boxes and what their colours mean; a sentence where there are more devices than one can look at.
+// Markup: the boxes and the meaning of their colours; a sentence where there are more devices than one can look at.
 std::string servers_markup(const machine::Cluster& cluster, const pipeline::PlanDocument& document);
 
 }  // namespace automap::pictures

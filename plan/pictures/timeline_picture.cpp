@@ -21,7 +21,7 @@ double waiting_share(const Timeline& timeline) {
   return all > 0 ? std::clamp(1 - busy / all, 0.0, 1.0) : 0;
 }
 
-// "h/0 to 5": what both begin with stands once.
+// "h/0 to 5": a common beginning is written once.
 std::string layers_text(const std::string& first, const std::string& last) {
   if (first == last) return first;
   const std::size_t slash = first.rfind('/');

@@ -1,5 +1,5 @@
-// A plan's order as pictures: a Gantt chart with memory beneath (SVG, or a page that zooms), and trace events for
-// Perfetto and chrome://tracing.
+// Draws a plan's order: a Gantt chart with memory beneath (SVG, or a page that zooms), and trace events for Perfetto
+// and chrome://tracing.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct GroupWords {
   std::string devices;  // "devices 1-8"
 };
 
-// What is drawn, and what is said beside it. The timeline must outlive it.
+// A timeline to draw, and the texts beside it. The timeline must outlive it.
 struct TimelinePicture {
   const pipeline::Timeline* timeline = nullptr;
   std::string title;                   // "bert48 on config-c"
@@ -30,7 +30,7 @@ TimelinePicture timeline_picture(const pipeline::PlanDocument& document, const p
 // out.
 std::string timeline_svg(const TimelinePicture& picture);
 
-// A page that needs nothing else: what is said, the chart, and the groups as a table. Without scripts it shows the SVG.
+// A page that needs nothing else: the texts, the chart, and the groups as a table. Without scripts it shows the SVG.
 std::string timeline_html(const TimelinePicture& picture);
 
 // The part of a page (page.h) with the chart and its table, for pages that show more.

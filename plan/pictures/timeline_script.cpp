@@ -13,7 +13,7 @@
 namespace automap::pictures {
 namespace {
 
-// Of a page: about ten bytes each.
+// Limits of a page's data, at about ten bytes an entry.
 constexpr std::size_t kMostDrawn = 33000, kMostLevels = 17000;
 constexpr double kTicks = 1e5;  // of a step
 

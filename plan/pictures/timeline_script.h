@@ -1,4 +1,4 @@
-// What makes a timeline in a page zoom: a script element that finds the pictures and their data by itself.
+// The script element that makes a timeline in a page zoom. It finds the pictures and their data by itself.
 #pragma once
 
 #include <string>

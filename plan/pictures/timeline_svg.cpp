@@ -21,7 +21,7 @@ constexpr double kWidth = 1200, kLeft = 190, kRight = 130;
 constexpr double kPlot = kWidth - kLeft - kRight;
 constexpr int kLabelColumns = 27;  // of a group
 constexpr int kTitleColumns = 90;
-// Of a picture in all; a run is about ten bytes. A page shows it on paper and without scripts only.
+// Limits of runs in a picture; a run is about ten bytes. A page shows this picture on paper and without scripts only.
 constexpr std::size_t kMostRuns = 40000, kMostRunsOfPage = 15000;
 
 // Events as short as this are merged.
@@ -113,7 +113,7 @@ class Chart {
     std::string texts;
     for (const Run& run : runs) {
       const double x0 = x_of(run.start_ms), x1 = x_of(run.end_ms);
-      // A seam between neighbours, where they are wide enough for one; what is very short stays visible.
+      // A seam between neighbours, where they are wide enough for one; very short runs stay visible.
       const double width = std::max(0.3, x1 - x0 - std::min(0.6, 0.15 * (x1 - x0)));
       const std::size_t kind = at(class_of(run));
       const long long begin = std::llround(10 * x0), length = std::max(1LL, std::llround(10 * width));
@@ -218,7 +218,7 @@ std::string group_label(const TimelinePicture& picture, std::size_t group) {
   return number + "  " + shorten(picture.groups[group].layers, kLabelColumns - static_cast<int>(number.size()) - 2);
 }
 
-// Only what there is.
+// Only the classes that occur.
 std::vector<LegendEntry> legend_of(const TimelinePicture& picture) {
   std::array<bool, kChartClasses> there{};
   const double least_ms = drawn_from(picture, kMostRuns);

@@ -22,7 +22,7 @@ constexpr const char* kInstall = "scripts/install_dependencies.sh --milp install
 
 #ifdef AUTOMAP_WITH_CBC
 
-// What is behind each number of Cbc_Model's bounds.
+// Bounds of Cbc_Model beyond this number are infinite.
 constexpr double kCbcInfinite = 1e30;
 
 // The functions that we call, from a library that may not be there.
@@ -143,7 +143,7 @@ class CbcRun {
                                                                   : MilpAnswer::End::kTime;
     const double bound = cbc().bound(model_);
     if (out.end != MilpAnswer::End::kInfeasible && bound > -kCbcInfinite && bound < kCbcInfinite) out.bound = bound;
-    // What CBC says then may be the bound of a node that it no longer had to look at.
+    // CBC may then report the bound of a node that it no longer had to look at.
     if (out.end == MilpAnswer::End::kSolved) {
       double value = 0;
       for (std::size_t c = 0; c < out.values.size(); ++c) value += milp_.cost_[c] * out.values[c];

@@ -1,4 +1,4 @@
-// The ideals of a graph: sets that contain all that their members come behind (arXiv 2006.16423, section 5). A set is
+// The ideals of a graph: sets that contain all predecessors of their members (arXiv 2006.16423, section 5). A set is
 // contiguous exactly when it is the difference of two of them, so a pipeline is a chain of ideals.
 #pragma once
 

@@ -45,7 +45,7 @@ class Programme {
       relax_from(i);
       if (work_->over()) return std::nullopt;
     }
-    // What trace() looks at again does not count.
+    // Pairs that trace() looks at again do not count.
     counts_->pairs += pairs_ + 1;
     const double value = best(ideals_.size() - 1)[states_ - 1];
     if (value == kInfinity) return std::nullopt;

@@ -8,10 +8,9 @@
 // From the paper: the recurrence. From the authors' code: backward nodes follow their colours (units.h). Ours:
 // - I \ J is built up one unit at a time down the lattice of ideals, so a pair costs the units' transfers and none is
 //   stored; memory is that of `best`.
-// - With a plan known, its load U bounds the search. What I \ J computes only grows on the way down, which stops when
-// no
-//   device can take it within U. And an ideal that a accelerators and b cores cannot have computed within U, or whose
-//   rest the others cannot, begins and ends no device: where loads are nearly even, few do.
+// - With a plan known, its load U bounds the search. The compute of I \ J only grows on the way down, which stops when
+//   no device can take it within U. And an ideal that a accelerators and b cores cannot have computed within U, or
+//   whose rest the others cannot, begins and ends no device: where loads are nearly even, few do.
 #pragma once
 
 #include <cstdint>
@@ -29,12 +28,12 @@ struct Split {
   std::vector<int> device_of_unit;
 };
 
-// What the search looked at.
+// Counts of the search.
 struct DpCounts {
   std::int64_t pairs = 0;  // of ideals J within I, I itself included
 };
 
-// What the programme keeps, in bytes.
+// The memory of the programme, in bytes.
 double dp_bytes(const Workload& workload, const Units& units, int ideals);
 
 // The best split of the units onto the workload's devices with a largest load of at most `upper_bound_ms` (infinite:

@@ -44,7 +44,7 @@ std::vector<int> breadth_first(const Units& units) {
   return order;
 }
 
-// What is computed in a unit and on the heaviest way from it to the end.
+// The compute of a unit plus that of the heaviest way from it to the end.
 std::vector<double> work_behind(const Units& units, const std::vector<int>& order) {
   std::vector<double> out(units.units.size(), 0);
   for (auto u = order.rbegin(); u != order.rend(); ++u) {
@@ -66,8 +66,7 @@ std::vector<std::vector<int>> unit_orders(const Units& units, int count) {
     less_behind[u] = -behind[u];
   }
   std::vector<std::vector<int>> out;
-  // Searching backward from the ends puts a unit just before what first needs it, and forward just behind what it
-  // needs.
+  // Searching backward from the ends puts a unit just before its first reader, and forward just behind its operands.
   const auto add = [&](const std::vector<double>& rank, bool backward) {
     if (static_cast<int>(out.size()) >= count) return;
     std::vector<int> order = depth_first(backward ? units.before : units.next, rank);

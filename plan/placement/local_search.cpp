@@ -19,7 +19,7 @@ struct Value {
   }
 };
 
-// One placement and what it costs to change it by a move.
+// One placement and the costs after a move.
 class Moves {
  public:
   Moves(const Workload& workload, const Units& units, std::vector<int> device)

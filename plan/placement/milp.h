@@ -43,7 +43,7 @@ struct MilpAnswer {
   double bound = -Milp::kInfinite;  // no solution is below
 };
 
-// Why there is no solver, as a sentence; empty: there is one.
+// The reason why there is no solver, as a sentence; empty: there is one.
 std::string milp_solver_missing();
 
 // `start`: values of integer columns of a known solution, or empty. Throws Error(kUsage) with milp_solver_missing().

@@ -153,7 +153,7 @@ MilpPlacement pipeline(const Workload& workload, const Units& units, const std::
   Milp& milp = model.milp();
   const int stages = workload.devices();
   const bool mixed = workload.accelerators > 0 && workload.cpus > 0;
-  // Whether a stage is a CPU core; without a choice a constant.
+  // 1 if a stage is a CPU core; a constant where the workload leaves no choice.
   std::vector<int> is_cpu;
   Terms cores;
   for (int s = 0; s < stages; ++s) {

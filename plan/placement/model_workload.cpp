@@ -11,7 +11,8 @@
 namespace automap::placement {
 namespace {
 
-// Of training, per byte of weights, where the profile does not say: weight, gradient, two moments (ProblemOptions).
+// Bytes of training state per byte of weights, where the profile does not say: weight, gradient, two moments
+// (ProblemOptions).
 constexpr double kStateFactor = 4;
 
 double transfer_ms(const ModelMachine& machine, double bytes) {
@@ -78,7 +79,7 @@ void times_of(const pipeline::Profile& profile, double samples, std::vector<doub
   }
 }
 
-// Of a position, on the device that holds it; `ratio`: of the micro-batch to the profile's own.
+// Memory of a position on the device that holds it; `ratio`: of the micro-batch to the profile's own.
 double memory_of(const pipeline::Profile& profile, std::size_t i, bool training, double ratio) {
   const auto value = [i](const std::vector<double>& column) { return column.empty() ? 0 : column[i]; };
   const double frozen = value(profile.frozen_bytes);
@@ -95,7 +96,7 @@ std::string layer_name(const pipeline::Profile& profile, std::size_t i) {
   return "position " + std::to_string(i + 1);
 }
 
-// Whether a layer ends with the position.
+// True if a layer ends with the position.
 bool ends_layer(const pipeline::Profile& profile, std::size_t i) {
   return i + 1 == profile.c_ms.size() || profile.layer.empty() || profile.layer[i].empty() ||
          profile.layer[i] != profile.layer[i + 1];
@@ -228,7 +229,7 @@ ModelWorkload layer_workload(const pipeline::Profile& profile, const ModelMachin
   if (!training) return out;
   for (int i = 0; i < layers; ++i) {
     Node node = node_of(out.workload.nodes[at(i)].name + " backward", layers + i, backward_ms[at(i)], true, i);
-    // The gradient of what came over the cut in front.
+    // The gradient of the values that came over the cut in front.
     if (i > 0) node.transfer_ms = out.workload.nodes[at(i - 1)].transfer_ms;
     out.workload.nodes.push_back(std::move(node));
     out.workload.edges.emplace_back(i, layers + i);

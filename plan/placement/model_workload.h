@@ -1,5 +1,5 @@
-// Workloads made of models, so that what is placed need not be measured first. The model is the paper's
-// (workload.h); what its numbers are made of is ours:
+// Makes workloads of models, so that nothing need be measured for a placement. The model of a workload is the paper's
+// (workload.h); the sources of its numbers are ours:
 //
 // - Times are the device model's, on the cluster's slowest devices: accelerators are all alike there. Of one run of the
 //   module, a micro-batch as it was exported; "per sample" is per such a micro-batch. The optimizer's update, once per
@@ -8,10 +8,11 @@
 // - The paper's transfers go between an accelerator and the memory of the host, the same for all, and both sides are
 //   busy with one. Devices of a cluster send to each other: here a transfer is a message over the slowest link between
 //   two of them, and both sides are busy with it. Placements know nothing of servers.
-// - Memory: weights, gradients and optimizer state, frozen weights, and what one micro-batch keeps for its backward
+// - Memory: weights, gradients and optimizer state, frozen weights, and the stash of one micro-batch for its backward
 //   pass; with its forward node. A pipeline has several micro-batches in flight, which the paper does not look at.
-// - A forward node and its backward node have one colour. Of each the output is transferred: forward what others read
-//   of it, backward the gradients that it sends back (to all that it read from, even where one asks for its own alone).
+// - A forward node and its backward node have one colour. Each transfers its output: the forward node the values that
+//   others read, the backward node the gradients that it sends back (to all nodes that it read from, even where one
+//   needs its own alone).
 #pragma once
 
 #include <optional>
@@ -46,7 +47,7 @@ const char* to_string(Granularity granularity);  // "operators", "layers"
 struct ModelWorkload {
   Workload workload;
   Granularity granularity = Granularity::kOperators;
-  // Of each node, for its forward ones: names of the HLO instructions. Empty where the model does not say.
+  // The names of the HLO instructions of each node, for its forward ones. Empty where the model does not say.
   std::vector<std::vector<std::string>> instructions;
   std::vector<int> ends;  // kLayers: of each forward node the last position (1-based) of the profile
   std::vector<std::string> warnings;
@@ -56,8 +57,8 @@ struct ModelWorkload {
 ModelWorkload operator_workload(const soap::ModelSpace& model, const ModelMachine& machine);
 
 // A chain, as our pipelines see a model: runs of positions of one layer, or the positions themselves where nothing is
-// named; what crosses a cut is transferred behind it, skip connections included. n forward nodes, then n backward ones
-// unless it is an inference profile. Of micro-batches of so many samples (0: the profile's own); times where the
+// named; all bytes across a cut are transferred behind it, skip connections included. n forward nodes, then n backward
+// ones unless it is an inference profile. Of micro-batches of so many samples (0: the profile's own); times where the
 // profile has them for that many, else in proportion.
 ModelWorkload layer_workload(const pipeline::Profile& profile, const ModelMachine& machine, double samples = 0);
 

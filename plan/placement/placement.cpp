@@ -53,7 +53,7 @@ int most_pieces(const Placement& placement) {
   return placement.piece.empty() ? 1 : 1 + *std::max_element(placement.piece.begin(), placement.piece.end());
 }
 
-// What runs in one go when a sample is alone: every node of a CPU core, every piece of an accelerator.
+// Runs of a single sample: every node of a CPU core is one, and every piece of an accelerator.
 struct Runs {
   std::vector<int> of;                     // run of every node
   std::vector<double> ms;                  // how long it takes, transfers included
@@ -188,7 +188,7 @@ Placement in_pieces(const Workload& workload, Placement placement) {
   const std::vector<int> order = topological_order(workload);
   std::vector<std::vector<int>> before(workload.nodes.size());
   for (const auto& [from, to] : workload.edges) before[at(to)].push_back(from);
-  // Of each device by itself: how often paths to a node have come to it from elsewhere.
+  // For each device by itself: the number of times that a path to a node has come to it from elsewhere.
   placement.piece.assign(workload.nodes.size(), 0);
   for (int d = 0; d < workload.accelerators; ++d) {
     std::vector<int> entries(workload.nodes.size(), 0);

@@ -1,4 +1,4 @@
-// Which device holds which node, and what that is worth (arXiv 2006.16423, sections 3 and 4).
+// Assigns nodes to devices, and judges such a placement (arXiv 2006.16423, sections 3 and 4).
 //
 // Devices 0 .. k-1 are accelerators, k .. k+l-1 CPU cores. An accelerator that holds the set S works
 //   load = sum of p over S + sum of c_u over distinct u outside S that an edge leads from into S
@@ -28,15 +28,15 @@ struct DeviceLoad {
   double total_ms() const { return compute_ms + in_ms + out_ms; }
 };
 
-// Of every device, from the nodes and edges as they were given.
+// The load of every device, from the nodes and edges as they were given.
 std::vector<DeviceLoad> device_loads(const Workload& workload, const Placement& placement);
 double max_load_ms(const Workload& workload, const Placement& placement);
 
-// Why the machine cannot hold it: a colour on several devices, a node on an accelerator that does not run it, an
-// accelerator that is full. Empty: it can.
+// The reason why the machine cannot hold it: a colour on several devices, a node on an accelerator that does not run
+// it, an accelerator that is full. Empty: it can.
 std::string why_not(const Workload& workload, const Placement& placement);
 
-// Whether the devices can be put in an order in which all forward edges lead from a device to itself or to a later one,
+// True if the devices can be put in an order in which all forward edges lead from a device to itself or to a later one,
 // so that each runs its forward nodes in one go (backward nodes mirror them). Backward nodes of colours without a
 // forward node count as if their edges ran forward the other way (units.h).
 //

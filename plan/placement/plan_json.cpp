@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kKind = "placement";
 constexpr int kMostPieces = 1 << 20;
 
-// What a device runs of the model: its forward nodes by name, and all HLO instructions of these.
+// Adds the device's part of the model: its forward nodes by name, and all HLO instructions of these.
 void add_names(const ModelWorkload& made, const Answer& answer, int d, Json* device) {
   Json names = Json::array(), instructions = Json::array();
   for (int v = 0; v < made.workload.size(); ++v) {

@@ -11,7 +11,7 @@
 
 namespace automap::placement {
 
-// What a plan says beside the answer.
+// The data of a plan file beside the answer.
 struct PlanNotes {
   std::string model, algorithm;
   double planning_ms = 0;

@@ -17,7 +17,7 @@ namespace {
 // The programme over ideals keeps no more than this.
 constexpr double kMostDpBytes = 1 << 30;
 
-// Above what is known, so that the solver's tolerances do not exclude it.
+// Above the known value, so that the solver's tolerances do not exclude it.
 constexpr double kSlack = 1e-6;
 
 constexpr const char* kAll = "all placements";
@@ -241,7 +241,7 @@ class Planning {
   void run_milp_any() { milp(false); }
 
   void milp(bool only_contiguous) {
-    // The programme starts from what is quick to find; what is not installed is said before any work.
+    // The programme starts from a solution that is quick to find; a missing solver is reported before any work.
     const std::string missing = milp_solver_missing();
     if (!missing.empty()) solve(Milp(), {}, {});
     latency_ ? milp_latency_of(only_contiguous) : milp_throughput_of(only_contiguous);

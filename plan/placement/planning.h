@@ -1,4 +1,4 @@
-// One question, one way to answer it: the call behind `automap-search placement`.
+// Answers one question in one way: the call behind `automap-search placement`.
 #pragma once
 
 #include <cstdint>
@@ -54,10 +54,10 @@ std::vector<std::string> algorithm_names();
 // A line about each, in that order.
 std::string algorithm_help();
 
-// Throws Error(kInfeasible) when no placement fits, or none was found in time (what bounds it is said then);
-// Error(kUsage) for an algorithm that has no such objective, a solver that is not installed, latency of a training
-// graph; Error(kIo) for another program that fails; what check_workload throws is thrown before. `work` may end the
-// programme over ideals, which then leaves the best so far; Error(kStopped) when there is none.
+// Throws Error(kInfeasible) when no placement fits, or none was found in time (with the known bound); Error(kUsage) for
+// an algorithm that has no such objective, a solver that is not installed, latency of a training graph; Error(kIo) for
+// another program that fails; errors of check_workload come first. `work` may end the programme over ideals, which then
+// leaves the best so far; Error(kStopped) when there is none.
 Answer find_placement(const Workload& workload, const Request& request, Work* work);
 
 // A placement that somebody made, judged; throws Error(kInfeasible) saying why the machine cannot hold it.

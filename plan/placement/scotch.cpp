@@ -39,8 +39,8 @@ std::string program_path() {
   }
 }
 
-// What is cut: the units that run on accelerators as vertices 0, 1, ..., and between each two what is transferred
-// between them, in either direction.
+// The graph that Scotch partitions: the units that run on accelerators are vertices 0, 1, ..., and the weight between
+// two is their transfers in either direction.
 struct Graph {
   std::vector<int> unit;  // of every vertex
   std::vector<double> ms;
@@ -85,7 +85,7 @@ std::string graph_text(const Graph& graph) {
   for (std::size_t v = 0; v < graph.unit.size(); ++v) {
     out += weight(graph.ms[v]) + " " + std::to_string(graph.neighbours[v].size());
     for (const auto& [to, ms] : graph.neighbours[v]) {
-      // An edge that costs nothing still says what belongs together; edges without weight are none to Scotch.
+      // An edge without cost still tells that units belong together; Scotch ignores edges without weight.
       out += " " + (ms * scale < 1 ? "1" : weight(ms)) + " " + std::to_string(to);
     }
     out += "\n";

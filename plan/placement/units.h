@@ -1,4 +1,4 @@
-// Nodes that are placed together, and what a set of such units weighs.
+// Units: nodes that are placed together, and the load of a set of such units.
 #pragma once
 
 #include <utility>
@@ -15,7 +15,7 @@ struct Unit {
   bool on_accelerators = true;
 };
 
-// What is paid once per set that the readers stand in, and once by the owner's when some reader stands elsewhere.
+// A transfer is paid once by each set that has readers, and once by the owner's set when some reader is in another set.
 // Outputs of one unit that the same units read are one transfer.
 struct Transfer {
   int owner = 0;
@@ -40,15 +40,15 @@ std::vector<std::pair<int, int>> forward_order(const Workload& workload);
 // Every colour a unit, every node without one, too. `next` may have cycles.
 Units colour_units(const Workload& workload);
 
-// The same, and merged until what is left has no cycles (arXiv 2006.16423, section 5 and appendix on training; the
-// steps are those of the authors' code): colours that paths tie together in both directions have to be on one device;
-// and a unit that takes no time, has one neighbour and nothing to do with the backward pass (a weight beside its only
-// reader) joins that neighbour, which takes load from both if the memory is there.
-// Departure: that last merge is left out where only one of the two runs on accelerators, and where backward nodes of
-// the unit have another neighbour (theirs looks at the forward nodes' edges only, and may lose the optimum).
+// The same, merged until there are no cycles (arXiv 2006.16423, section 5 and appendix on training; the steps are those
+// of the authors' code): colours that paths tie together in both directions have to be on one device; and a unit that
+// takes no time, has one neighbour and nothing to do with the backward pass (a weight beside its only reader) joins
+// that neighbour, which takes load from both if the memory is there. Departure: that last merge is left out where only
+// one of the two runs on accelerators, and where backward nodes of the unit have another neighbour (theirs looks at the
+// forward nodes' edges only, and may lose the optimum).
 Units contiguous_units(const Workload& workload);
 
-// Which device each node is on, from that of its unit.
+// The device of each node, from that of its unit.
 Placement placement_of(const Workload& workload, const Units& units, const std::vector<int>& device_of_unit);
 
 // The load of a set of units that grows and shrinks by one at a time, in the units' transfers each time.
@@ -62,7 +62,7 @@ class SetLoad {
   };
   const Sums& sums() const { return sums_; }
   void add(int unit);  // not in the set
-  // The last one added, and what sums() were then: no rounding is left behind.
+  // Removes the unit added last; `before` is sums() as it was then, so that no rounding is left behind.
   void take_back(int unit, const Sums& before);
 
  private:

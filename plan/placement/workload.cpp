@@ -11,7 +11,7 @@
 namespace automap::placement {
 namespace {
 
-// Of a cycle, as many nodes as tell where it is.
+// The most nodes of a cycle that an error names, enough to find it.
 constexpr std::size_t kShownOfCycle = 8;
 
 std::vector<std::vector<int>> successors(const Workload& workload) {

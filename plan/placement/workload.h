@@ -1,11 +1,11 @@
-// What is placed: a directed acyclic graph of operators or layers with their times on an accelerator and on a CPU core,
-// and the machine that it is placed on (Tarnawski et al., "Efficient Algorithms for Device Placement of DNN Graph
-// Operators", NeurIPS 2020, arXiv 2006.16423).
+// The problem of placement: a directed acyclic graph of operators or layers with their times on an accelerator and on a
+// CPU core, and the machine that it is placed on (Tarnawski et al., "Efficient Algorithms for Device Placement of DNN
+// Graph Operators", NeurIPS 2020, arXiv 2006.16423).
 //
 // Times in ms per sample, sizes in bytes, everything finite and not negative. k accelerators of `memory_bytes` each and
 // l CPU cores without a limit. A node's output crosses between an accelerator and the memory of the host in
 // `transfer_ms`, paid once per producer and device, however many consumers there are; between CPU cores it is free.
-// Nodes of one colour are on one device. Backward nodes read what forward nodes made, never the other way.
+// Nodes of one colour are on one device. Backward nodes read results of forward nodes, never the other way.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +52,7 @@ std::vector<int> topological_order(const Workload& workload);
 
 // Throws Error(kData) starting with `source` where the graph is none: no nodes, a cycle (named), an edge from a
 // backward to a forward node, a time or size that is negative or not finite. Throws Error(kInfeasible) where no device
-// can take a node or a colour: what no accelerator runs, or what is larger than one, when there is no CPU core.
+// can take a node or a colour: one that no accelerator runs, or that is larger than one, when there is no CPU core.
 void check_workload(const Workload& workload, const std::string& source);
 
 }  // namespace automap::placement

@@ -91,7 +91,8 @@ void read_edges(const JsonValue& document, const char* key, const std::vector<st
   }
 }
 
-// Whether all edges that say their bytes cost so many seconds at 2 GiB/s: 1000 times too little beside times in ms.
+// True if the costs of all edges that give their bytes are the seconds that these take at 2 GiB/s: 1000 times too
+// little beside times in ms.
 bool costs_in_seconds(const JsonValue& document) {
   bool any = false;
   for (const JsonValue& edge : document.at("edges").items()) {
@@ -121,7 +122,7 @@ void read_dnn_partitioning(const JsonValue& document, double transfer_scale, Wor
     if (node.has("name")) made.name = node.at("name").text();
     made.on_accelerators = yes_or_no(node.at("supportedOnFpga"));
     made.cpu_ms = node.at("cpuLatency").not_negative("ms");
-    // What an accelerator cannot run has no time there that matters; files may say anything.
+    // The time of a node that an accelerator cannot run does not matter there; files may contain anything.
     if (made.on_accelerators) made.accelerator_ms = node.at("fpgaLatency").not_negative("ms");
     made.backward = node.has("isBackwardNode") && yes_or_no(node.at("isBackwardNode"));
     if (node.has("size")) made.bytes = node.at("size").not_negative("bytes");
@@ -139,7 +140,7 @@ void read_dnn_partitioning(const JsonValue& document, double transfer_scale, Wor
   }
 }
 
-// One way to run a layer of Piper on one device: what it calls vanilla, or the first that is listed.
+// One way to run a layer of Piper on one device: the one called vanilla, or the first that is listed.
 const JsonValue piper_way(const std::vector<JsonValue>& ways) {
   for (const JsonValue& way : ways) {
     if (way.at("id").text() == "vanilla") return way;

@@ -15,13 +15,13 @@ struct WorkloadFile {
   std::vector<std::string> warnings;  // what looks wrong, what the model cannot express
 };
 
-// One document, of either form (a file of Piper has "maxDevices"). `transfer_scale` multiplies what it says of edges:
+// One document, of either form (a file of Piper has "maxDevices"). `transfer_scale` multiplies the costs of edges:
 // layer graphs of dnn-partitioning give them in seconds beside times in ms, which is read as it stands and warned of.
-// Not checked by check_workload yet, so that devices can still be changed.
-// Throws Error(kData) naming source, path, found and expected: keys that are not known, an id given twice, edges to
-// nodes that are not there, to themselves or given twice, different costs on the edges of one node, negative numbers.
+// Not checked by check_workload yet, so that devices can still be changed. Throws Error(kData) naming source, path,
+// found and expected: keys that are not known, an id given twice, edges to nodes that are not there, to themselves or
+// given twice, different costs on the edges of one node, negative numbers.
 WorkloadFile parse_workload(std::string_view json_text, const std::string& source, double transfer_scale = 1);
-// Whether `bytes` (already gunzipped) are to be read as a workload: JSON that is neither HLO nor one of our files.
+// True if `bytes` (already gunzipped) are to be read as a workload: JSON that is neither HLO nor one of our files.
 bool looks_like_workload(std::string_view bytes);
 
 // The form of msr-fiddle/dnn-partitioning, which parse_workload reads to the same workload. A machine without a limit

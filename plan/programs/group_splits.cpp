@@ -110,7 +110,7 @@ class Splitter {
     }
   }
 
-  // What a group's programs read from elsewhere, and the gradients that they make.
+  // The values that a group's programs read from elsewhere, and the gradients that they make.
   std::set<NodeId> held_by(int group) const {
     std::set<NodeId> held;
     for (const Program& program : set_.programs) {

@@ -1,7 +1,7 @@
-// How the devices of a group, replicas x width, hold what its programs read and make: whole, or in parts along one
-// dimension over the replicas and along one over the width. Samples are split over the replicas, and with ZeRO slots
-// (1), gradients (2) and weights (3) as well; weights with their gradients and slots are split over the width as the
-// partition in the plan says.
+// Splits the operands and results of a group's programs over its devices, replicas x width: each is whole, or in parts
+// along one dimension over the replicas and along one over the width. Samples are split over the replicas, and with
+// ZeRO slots (1), gradients (2) and weights (3) as well; weights with their gradients and slots are split over the
+// width as the partition in the plan says.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@
 
 namespace automap::programs {
 
-// Of one group, by the manifest's names.
+// The splits of one group, by the manifest's names.
 struct GroupSplits {
   Json splits = Json::object();      // of what is in parts: {"replicas": dimension, "width": dimension}
   Json not_divided = Json::array();  // what stays whole over the replicas since no dimension of it divides

@@ -77,7 +77,7 @@ class Manifest {
                            : unit.kind == Kind::kForward  ? "activation"
                            : unit.kind == Kind::kBackward ? "activation gradient"
                                                           : "update"}};
-      // What is kept of a micro-batch by the group that made it, and until when.
+      // The group that made a value of a micro-batch keeps it until then.
       if (unit.kind == Kind::kForward && read_by(id, Kind::kBackward, cut_.group(unit))) one["kept_until"] = "backward";
       if (combined != set_.combined.end()) one["accumulated"] = word(combined->second);
       all[value_name(cut_, id)] = std::move(one);

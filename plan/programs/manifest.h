@@ -1,4 +1,4 @@
-// The manifest "automap.programs/2": what the programs of a plan take and make.
+// Writes the manifest "automap.programs/2": the inputs and results of a plan's programs.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@ namespace automap::programs {
 // Inputs by their parameter's number ("p3"), values by the node that makes them ("v17").
 std::string value_name(const StepCut& cut, graph::NodeId id);
 
-// The programs with what they read, make, send and receive, the results, and who holds the inputs. `prefix`: of the
-// files' names.
+// The programs with the values that they read, make, send and receive, the results, and the holders of the inputs.
+// `prefix`: of the files' names.
 Json programs_json(const StepCut& cut, const ProgramSet& set, const std::string& prefix);
 
 // The step's inputs in the order of the module's parameters.

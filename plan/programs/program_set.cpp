@@ -30,7 +30,7 @@ class Cutter {
 
   ProgramSet run() {
     find_results();
-    // What is read is known when all that run later are known.
+    // From the last program to the first: a program must make what all later ones read.
     for (int phase = cut_.num_phases(); phase-- > 0;) {
       for (int group = cut_.num_groups(); group-- > 0;) add({Kind::kUpdate, group, phase});
     }
@@ -134,7 +134,7 @@ class Cutter {
     out_.programs.push_back(std::move(program));
   }
 
-  // An update reads what every micro-batch makes.
+  // An update reads the values of every micro-batch.
   void combine(NodeId id) {
     if (cut_.request().micro_batches > 1 && !cut_.is_gradient(id) && !small_float(id)) refuse(id);
     out_.combined[id] = graph::is_float(flow_.shape(id)) ? Combine::kMean : Combine::kNone;

@@ -1,4 +1,4 @@
-// All programs of a step that is cut, with what each reads and makes.
+// All programs of a step that is cut, with the values that each reads and makes.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace automap::programs {
 
-// How what micro-batches make becomes what is read once.
+// The way in which the values of all micro-batches become one that is read once.
 enum class Combine : std::uint8_t { kNone, kMean, kEach };
 
 struct Program {

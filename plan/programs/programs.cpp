@@ -27,7 +27,7 @@ using pipeline::Schedule;
 
 namespace {
 
-// What the schedule eager decides by: how long the parts take.
+// Times of the parts, by which the schedule eager decides.
 pipeline::WorkTimes times_of(const PlanDocument& plan) {
   pipeline::WorkTimes times;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {

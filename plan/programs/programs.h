@@ -1,5 +1,6 @@
-// A pipeline plan and its module as the programs of every stage (HLO text that XLA parses), with the manifest that says
-// what each takes, makes, sends and keeps, and in which order every group runs them (docs/applying-plans.md).
+// Writes a pipeline plan and its module as the programs of every stage (HLO text that XLA parses), and a manifest: the
+// values that each program takes, makes, sends and keeps, and the order in which every group runs them
+// (docs/applying-plans.md).
 #pragma once
 
 #include <string>
@@ -16,11 +17,11 @@ struct ProgramFile {
 };
 
 // The files of a folder, the manifest last. `plan_source` and `model_source` name the inputs in errors. Throws
-// Error(kData): a plan for another module, a module that is no training step, what cannot be cut around.
+// Error(kData): a plan for another module, a module that is no training step, a value around which it cannot be cut.
 std::vector<ProgramFile> program_files(const pipeline::PlanDocument& plan, const std::string& plan_source,
                                        const hlo::HloModule& module, const std::string& model_source);
 
-// What every group does, in order, as the plan has it.
+// The order of work of every group, as the plan has it.
 pipeline::WorkOrder work_order_of(const pipeline::PlanDocument& plan);
 
 }  // namespace automap::programs

@@ -67,7 +67,7 @@ class Extraction {
     return to_.add(draft, leaves, {});
   }
 
-  // What a tuple operand of a unit was, made of its leaves again.
+  // Rebuilds a tuple operand of a unit from its leaves.
   InstructionId rebuild(ShapeId of, const std::vector<InstructionId>& leaves, std::size_t* next) {
     const graph::Shape& wanted = from_.shape(of);
     if (!wanted.is_tuple()) return leaves[(*next)++];
@@ -133,7 +133,7 @@ class Extraction {
                 "no program can be cut around it; nothing was written");
   }
 
-  // What only every device of the step as it was written can do together.
+  // Throws for a collective, which only all devices of the original step could run together.
   void check_alone(InstructionId id) const {
     if (!graph::is_collective(from_.instruction(id).opcode)) return;
     const std::optional<std::string_view> raw = from_.attribute(id, "replica_groups");
@@ -151,7 +151,8 @@ class Extraction {
     check_alone(node.instruction);
     std::vector<InstructionId> leaves;
     for (const NodeId operand : flow_.operands(id)) leaves.push_back(made_.at(operand));
-    // Nothing is partitioned here: annotations hand on what they get, and so does what only keeps XLA from moving it.
+    // Nothing is partitioned here: annotations hand on their operands, and so do instructions that only keep XLA from
+    // moving a value.
     if (graph::is_annotation(from_, node.instruction)) return leaves[0];
     if (node.opcode == Opcode::kOptBarrier) return leaves[0];
     if (node.opcode == Opcode::kConditional) {

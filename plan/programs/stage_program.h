@@ -1,4 +1,5 @@
-// A set of values of a step's flow as a module of its own: parameters for what comes in, a tuple of what goes out.
+// Makes a module of its own of a set of values of a step's flow: parameters for incoming values, a tuple of the
+// results.
 #pragma once
 
 #include <string>

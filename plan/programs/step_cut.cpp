@@ -76,7 +76,7 @@ StepCut::Carried StepCut::reads_of(NodeId id) const {
     all.forward = std::max(all.forward, one.forward);
     if (one.backward >= 0) all.backward = all.backward < 0 ? one.backward : std::min(all.backward, one.backward);
     all.once = all.once || one.once;
-    // What is largest stays where it is; of equal ones the first group's.
+    // The largest operand stays where it is; of equal ones that of the first group.
     if (one.group >= 0 &&
         (all.group < 0 || one.bytes > all.bytes || (one.bytes == all.bytes && one.group < all.group))) {
       all.group = one.group;
@@ -125,7 +125,7 @@ void StepCut::place() {
   for (std::size_t k = 0; k < step_.inputs.size(); ++k) {
     if (updates.slot_of[k] != kNone) variable_of_input[k] = updates.slot_of[k];
   }
-  // Gradients are placed with the forward and backward pass, then what runs once.
+  // Gradients are placed with the forward and backward pass, then the values that are made once.
   for (int pass = 0; pass < 2; ++pass) {
     for (NodeId id = 0; id < flow_.size(); ++id) {
       const auto i = static_cast<std::size_t>(id);

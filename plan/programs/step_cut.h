@@ -1,9 +1,9 @@
-// A training step cut by a pipeline plan: which program makes each value of the step.
+// Cuts a training step by a pipeline plan: decides which program makes each value of the step.
 //
 // A part of the model has a forward and a backward, which run once for every micro-batch, and each group of devices has
-// an update, which runs once. What is cheap and depends on weights, constants or the batch alone, and broadcasts, are
-// made again wherever they are read. An update that needs what other groups make (clipping by the global norm) has
-// several phases: a value goes from one group to another between two of them.
+// an update, which runs once. Values that are cheap and depend on weights, constants or the batch alone, and
+// broadcasts, are made again wherever they are read. An update that needs values of other groups (clipping by the
+// global norm) has several phases: a value goes from one group to another between two of them.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ enum class Kind : std::uint8_t {
   kUpdate
 };
 
-// Where a value is made: the forward or the backward of a part, or a phase of a group's update. All from 0.
+// The place where a value is made: the forward or the backward of a part, or a phase of a group's update. All from 0.
 struct Unit {
   Kind kind = Kind::kRepeat;
   int part = 0;   // of kUpdate the group
@@ -40,7 +40,7 @@ struct CutRequest {
 
 class StepCut {
  public:
-  // `step` must stay alive, and be a training step whose module is what `order` is of. Throws Error(kData) naming the
+  // `step` must stay alive, and be a training step of the module that `order` orders. Throws Error(kData) naming the
   // tensor that cannot be cut around.
   StepCut(const graph::TrainingStep& step, const graph::FlowOrder& order, CutRequest request);
 
@@ -53,8 +53,8 @@ class StepCut {
   int group(const Unit& unit) const {
     return unit.kind == Kind::kUpdate ? unit.part : request_.group_of_part[static_cast<std::size_t>(unit.part)];
   }
-  // Where a result is made: unit(), and of one that is made again wherever it is read the last that it needs, else the
-  // update of `group`.
+  // The place where a result is made: unit(); for a value that is made again wherever it is read, the last unit that it
+  // needs, else the update of `group`.
   Unit home(graph::NodeId id, int group) const;
   // The input that the node is; kNone.
   std::int32_t input_of(graph::NodeId id) const { return input_of_[static_cast<std::size_t>(id)]; }
@@ -69,7 +69,7 @@ class StepCut {
   std::string named(graph::NodeId id) const;
 
  private:
-  // What a value that is made again where it is read hands on of what it reads.
+  // The needs of a value that follow from its operands; a value that is made again where it is read passes them on.
   struct Carried {
     int forward = -1, backward = -1;  // the last part of a forward that it needs, the first of a backward
     bool once = false;                // needs an update

@@ -19,7 +19,7 @@ using pipeline::Problem;
 
 constexpr double kShorter = 1 - 1e-9;  // a step is shorter below this share of another
 constexpr int kPartners = 3;           // stages that take part in a primitive, each in turn
-// Of the gap between the bottleneck and its partner, what operators that move are to close.
+// Goals for moving operators: lower the bottleneck by this share of the gap between it and its partner.
 constexpr std::array<double, 3> kGoals = {0.4, 0.2, 0};
 
 enum class Resource { kCompute, kCommunication, kMemory };
@@ -117,18 +117,20 @@ class AcesoSearch {
     return stage_ms(problem_, at.p0, at.p1, at.d0, at.d1, shape.num_stages() - s, Transfers::kCounted, variant);
   }
   double least_compute_ms(const Place& at) const;  // of its variants, whether they fit or not
-  // Of a device's memory, by the variant that needs least.
+  // The share of a device's memory, by the variant that needs least.
   double memory_share(const Shape& shape, int s) const;
-  // What makes a stage the bottleneck: its memory where the configuration does not fit, its time where it does.
+  // The load that makes a stage the bottleneck: its memory where the configuration does not fit, its time where it
+  // does.
   double load(const Shape& shape, int s, bool fits) const { return fits ? ms(shape, s) : memory_share(shape, s); }
   std::vector<double> loads(const Configuration& from) const;
 
-  // Spends effort. Nothing for what was met before, may not be whatever its memory, or comes when the effort is spent.
+  // Spends effort. nullopt for a shape that was met before, that is impossible whatever its memory, or that comes when
+  // the effort is spent.
   std::optional<Configuration> propose(Shape shape);
   // The first configuration met that is better than best_, primitives on stage `target` being number `hops` in a row;
   // those worth a search of their own go to unexplored_.
   std::optional<Configuration> hop(const Configuration& from, int target, int hops);
-  // What stage `target` is short of, the scarcest first.
+  // The primitives for the resources that stage `target` is short of, the scarcest first.
   std::vector<Primitive> ranked_primitives(const Configuration& from, int target) const;
   std::vector<Shape> apply(Primitive primitive, const Configuration& from, int target) const;
   void move_operators(const Configuration& from, int target, std::vector<Shape>& to) const;
@@ -201,7 +203,7 @@ std::optional<Configuration> AcesoSearch::propose(Shape shape) {
   }
   made.objective_ms = made.fits() ? chain_ms(problem_, sum, longest) : kInfinity;
   made.shape = std::move(shape);
-  // What only the whole plan tells: a stage that idles beside the others.
+  // Only the whole plan shows whether a stage idles beside the others.
   if (made.fits() && !pipeline::feasible(problem_, plan_of(made))) return std::nullopt;
   return made;
 }
@@ -218,7 +220,7 @@ std::vector<Primitive> AcesoSearch::ranked_primitives(const Configuration& from,
       const pipeline::DeviceGroup& group = problem_.group(where.d0, where.d1);
       const double least = least_compute_ms(where);
       const double taken = problem_.compute_ms(where.p0, where.p1, group, from.variants[at(s)]);
-      // Memory is what it pays in time: recomputation and gathers. Communication: all that is not compute.
+      // The time paid for memory: recomputation and gathers. Communication: all that is not compute.
       const std::array<double, 3> parts = {least, from.ms[at(s)] - taken, taken - least};
       for (std::size_t r = 0; r < parts.size(); ++r) {
         shares[r].all += parts[r];

@@ -1,12 +1,14 @@
 // Aceso's kind of search (Liu et al., EuroSys 2024, "Efficient Parallel DNN Training through Iterative Bottleneck
 // Alleviation"; the rules are those of its published search, microsoft/SuperScaler,
-// search/aceso_{search,policy,prims}). For every number of stages a balanced configuration, equal compute on equal
-// groups, and then again and again the bottleneck: the longest stage, or where something does not fit the one that
-// needs the largest share of its memory. What it is short of (compute, communication, memory) is ranked by its part in
-// all stages', and the primitives that trade that resource are tried: operators to another stage, relayed through those
-// between; twice or half the devices, from or to others. Up to kAcesoHops in a row, the most promising first, until the
-// step is shorter; then on from there. Where none is, from the best configuration met that is within kAcesoNear. None
-// is looked at twice.
+// search/aceso_{search,policy,prims}).
+//
+// For every number of stages it begins with a balanced configuration, equal compute on equal groups, and then relieves
+// the bottleneck again and again: the longest stage, or, where something does not fit, the one that needs the largest
+// share of its memory. The resources of that stage (compute, communication, memory) are ranked by its part in all
+// stages', and the primitives that trade that resource are tried: operators to another stage, relayed through those
+// between; twice or half the devices, from or to others. Up to kAcesoHops primitives follow each other, the most
+// promising first, until the step is shorter; then the search goes on from there. Where none is shorter, it goes on
+// from the best configuration met that is within kAcesoNear. No configuration is looked at twice.
 //
 // The objective is that of chain.h with transfers, ms. Departures:
 // - Tensor width and micro-batch size are no primitives: every width and split is searched (best_over_splits).

@@ -1,7 +1,7 @@
 // Alpa's inter-operator planner (arXiv 2201.12023): stages of layers on submeshes of 1, 2, 4, ... devices of a server
-// or of whole servers, by the dynamic program of chain.h. What it would find inside a submesh is our partition at one
-// width, the same in all stages of a plan: the program runs once for each width, and the best is taken. Transfers
-// between stages are not in its objective.
+// or of whole servers, by the dynamic program of chain.h. In place of its search inside a submesh stands our partition
+// at one width, the same in all stages of a plan: the program runs once for each width, and the best is taken.
+// Transfers between stages are not in its objective.
 #pragma once
 
 #include "plan/rivals/chain.h"

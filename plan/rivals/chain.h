@@ -1,12 +1,12 @@
-// What published planners of pipelines share: a model as a chain of units, stages as runs of units on consecutive
+// Shared parts of published planners of pipelines: a model as a chain of units, stages as runs of units on consecutive
 // devices, and the dynamic program for the least of
 //
 //     sum_i t_i + (M - 1) max_i t_i
 //
-// over all such plans (Alpa, arXiv 2201.12023, equation 2). t_i: forward and backward of one micro-batch, and what
-// stage i does once per step (whole sync, optimizer) spread over the M micro-batches; ms; and where the planner counts
-// them the transfers behind it, both ways, to a group as large as its own. Stages run 1F1B: K = min(M, stages left),
-// which is what memory is asked for. Of the stage variants that fit the one with the least t.
+// over all such plans (Alpa, arXiv 2201.12023, equation 2). t_i, in ms: forward and backward of one micro-batch; the
+// work of stage i once per step (whole sync, optimizer), spread over the M micro-batches; and, where the planner counts
+// them, the transfers behind it, both ways, to a group as large as its own. Stages run 1F1B: memory is asked for K =
+// min(M, stages left). Of the stage variants that fit, the one with the least t is taken.
 #pragma once
 
 #include <cstddef>

@@ -27,7 +27,7 @@ class DappleSearch {
  public:
   DappleSearch(const Problem& problem, const std::vector<int>& ends) : problem_(problem), ends_(ends) {}
 
-  // Takes the plan when it is shorter than what there is.
+  // Takes the plan when it is shorter than the best so far.
   void consider(const std::vector<int>& cuts, const std::vector<int>& device_cuts) {
     Plan plan;
     plan.schedule = pipeline::Schedule::k1f1b;
@@ -115,7 +115,7 @@ class Blocks {
       if (d1 > devices_ - left + 1) break;
       if ((left == 1) != (d1 == devices_)) continue;
       for (int u1 = left == 1 ? units_ : u0 + 1; u1 <= units_ - left + 1; ++u1) {
-        // What is known of the rest comes first, since a stage of its own costs more to ask for.
+        // The rest is looked at first, since its time is known; the stage itself costs more to ask for.
         double behind_ms = 0;
         if (left > 1) {
           behind_ms = best_[state(left - 1, u1, d1)].longest_ms;

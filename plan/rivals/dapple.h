@@ -35,9 +35,9 @@ int dapple_pivot(const std::vector<DappleStage>& stages, int micro_batches);
 // L of a plan of the problem.
 double dapple_length_ms(const pipeline::Problem& problem, const pipeline::Plan& plan);
 
-// Of its plans of several stages: for 1 .. max_stages stages the one whose longest stage or transfer is shortest
-// (forward and backward; transfers both ways, to a group as large as the sender's, since the next one's is not known
-// then). Infinite where none fits. `cuts` and `device_cuts` as pipeline::Plan's.
+// For 1 .. max_stages stages: the plan whose longest stage or transfer is shortest (forward and backward; transfers
+// both ways, to a group as large as the sender's, since the next one's is not known then). Infinite where none fits.
+// `cuts` and `device_cuts` as pipeline::Plan's.
 struct DappleBlocks {
   std::vector<int> cuts, device_cuts;
   double longest_ms = std::numeric_limits<double>::infinity();

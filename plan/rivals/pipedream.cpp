@@ -11,7 +11,7 @@ namespace {
 
 using pipeline::Problem;
 
-// What the first stage from a unit and a device on is.
+// The best first stage from a unit and a device on.
 struct Choice {
   double slowest_ms = kInfinity;  // of it and all behind it
   int u1 = 0, d1 = 0, variant = 0;
@@ -87,7 +87,7 @@ std::optional<ChainPlan> pipedream_chain(const Problem& problem, const std::vect
     found.plan.cuts.push_back(start(unit));
     found.plan.device_cuts.push_back(device);
   }
-  // What it keeps in flight is less than a synchronous schedule does in front of small stages.
+  // PipeDream keeps fewer micro-batches in flight in front of small stages than a synchronous schedule does.
   if (!pipeline::feasible(problem, found.plan)) {
     found.plan.schedule = pipeline::Schedule::kAdaptive;
     if (!pipeline::feasible(problem, found.plan)) return std::nullopt;

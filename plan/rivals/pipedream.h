@@ -23,7 +23,7 @@ std::optional<ChainPlan> pipedream_chain(const pipeline::Problem& problem, const
                                          int max_stages);
 // T of a stage, the least over the variants that fit; infinite when none does.
 double pipedream_stage_ms(const pipeline::Problem& problem, int p0, int p1, int d0, int d1, int* variant = nullptr);
-// 2 send at cut p between (d0, d1] and what is behind it.
+// 2 send at cut p between (d0, d1] and the devices behind it.
 double pipedream_send_ms(const pipeline::Problem& problem, int p, int d0, int d1);
 Planner pipedream(const pipeline::Profile& profile, int max_stages);
 

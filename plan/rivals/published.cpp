@@ -23,8 +23,8 @@ PublishedPlan best_published(const planners::Question& question, double below_ms
 
 namespace {
 
-// Whether the bounds are about all that published planners are asked for: every split on all devices, by any number of
-// stages.
+// True if the bounds cover everything that published planners are asked for: every split on all devices, by any number
+// of stages.
 bool about_all_splits(const planners::Question& question, const planners::Bounds& bounds) {
   if (question.request.stages > 0) return false;
   const std::vector<pipeline::Schedule>& schedules = question.request.schedules;

@@ -1,4 +1,5 @@
-// What published planners of pipelines say of the same question (plan/rivals), as candidates for the plan.
+// Asks published planners of pipelines (plan/rivals) the same question, and takes their answers as candidates for the
+// plan.
 #pragma once
 
 #include <limits>
@@ -20,8 +21,8 @@ struct PublishedPlan {
 PublishedPlan best_published(const planners::Question& question,
                              double below_ms = std::numeric_limits<double>::infinity());
 
-// The table of kinds of whole plans, with the best of these as a row of it: said where it is shorter than what was
-// planned.
+// The table of kinds of whole plans, with the best of these as a row of it: reported where it is shorter than the plan
+// found.
 std::vector<planners::KindRow> all_kinds();
 // These, or none: where an answer stands alone.
 std::vector<planners::KindRow> kinds_beside(bool explored);

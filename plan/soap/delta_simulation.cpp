@@ -10,7 +10,7 @@ namespace automap::soap {
 
 namespace {
 
-// What order heaps of slots are in: the earliest first.
+// The order of heaps of slots: the earliest first.
 constexpr auto later = [](const auto& a, const auto& b) { return b < a; };
 
 std::size_t size_class(std::int32_t size) {
@@ -230,8 +230,8 @@ void DeltaSimulation::remove(TaskId t) {
   if (waits_for_device(s)) look_at(order, place);
 }
 
-// It will be ready at `ready`, later than now; what is behind it and cannot have waited for it is looked at before
-// that.
+// The task will be ready at `ready`, later than now; the tasks behind it that cannot have waited for it are looked at
+// before that.
 void DeltaSimulation::wait(TaskId t, double ready) {
   if (state(t).placed) remove(t);
   const double end = ready + state(t).ms;
@@ -456,7 +456,7 @@ double DeltaSimulation::propose(OperatorId op, Config config) {
       if (ready_at(block(b).first + i, &ready)) queue(block(b).first + i, ready);
     }
   }
-  // What waits for other tasks than before.
+  // Queues the tasks that now wait for other tasks than before.
   for (const std::int32_t e : space_.out[at(op)]) {
     const Block& reader = block(space_.edges[at(e)].consumer);
     for (std::int32_t part = 0; part < reader.op.parts; ++part) queue_again(reader.first + part);

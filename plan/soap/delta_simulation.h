@@ -1,18 +1,19 @@
-// The step of a strategy in which one operator after the other gets another configuration, simulated as far as that
-// changes it (FlexFlow, section 5.3). Its times are those of simulate() to the bit, task by task.
+// The step of a strategy in which one operator after the other gets another configuration. Only the part of the
+// simulation that a change affects is repeated (FlexFlow, section 5.3). Its times are those of simulate() to the bit,
+// task by task.
 //
-// The paper says what the delta simulation does, and its code was never published; how it is exact is ours. The blocks
-// of the changed operator and of its edges are replaced. Tasks whose times may be others are then taken in the order of
-// the earliest moment at which they could be ready, before or after (ties as in the full simulation); when one is
-// taken, nothing that comes before it can change any more:
-//   - a task before it has no place any more: it loses its own, and comes back when that one has got one;
-//   - it is ready later than now: it loses its place and waits until then;
-//   - else it gets its place in the order of its device, its start and its end. Where these are others than before, the
+// The paper says what the delta simulation does, and its code was never published; the way to keep it exact is ours.
+// The blocks of the changed operator and of its edges are replaced. Tasks whose times may change are then taken in the
+// order of the earliest moment at which they could be ready, before or after (ties as in the full simulation); when one
+// is taken, nothing that comes before it can change any more:
+//   - if a task before it has no place any more, it loses its own, and comes back when that one has got one;
+//   - if it is ready later than now, it loses its place and waits until then;
+//   - else it gets its place in the order of its device, its start and its end. Where these differ from before, the
 //     next one on the device and the tasks behind it are looked at again, if that can matter to them.
-// What loses its place makes the next one on its device, and what is behind it, be looked at.
+// When a task loses its place, the next one on its device and the tasks behind it are looked at again, too.
 //
-// Where a change reaches much (in a chain of operators that all devices share everything behind it moves), that is
-// dearer than the full simulation. So it ends after kMostLooks of the tasks were taken: all tasks that do not come
+// Where a change reaches much (in a chain of operators that all devices share everything behind it moves), this is
+// slower than the full simulation. So it ends after kMostLooks of the tasks were taken: all tasks that do not come
 // before that moment lose their places, and run event by event as in the full simulation, from the state of the devices
 // then.
 #pragma once
@@ -42,7 +43,7 @@ class DeltaSimulation {
   void accept();
   void reject();
 
-  // What was looked at, since the beginning: tasks taken, and tasks made anew. For work that is counted.
+  // Counts since the beginning: tasks taken, and tasks made anew. For work that is counted.
   std::int64_t tasks_taken() const { return tasks_taken_; }
   std::int64_t tasks_made() const { return tasks_made_; }
   std::int32_t num_tasks() const { return num_tasks_; }
@@ -133,7 +134,7 @@ class DeltaSimulation {
   std::int32_t num_tasks_ = 0;
   std::int64_t tasks_taken_ = 0, tasks_made_ = 0;
 
-  // What a rejection brings back.
+  // State that a rejection restores.
   bool proposed_ = false;
   std::uint32_t proposal_ = 0;
   OperatorId changed_ = kNone;

@@ -1,10 +1,10 @@
 // The devices and links that tasks run on. A link is a device for messages: one at a time, first come first served
 // (FlexFlow, section 5.1).
 //
-// Inside a server every ordered pair of devices has a link of its own; what leaves a server goes through its port, one
-// message after the other, at the pace of the slower of both servers' ports. What comes in is not queued a second time.
-// Times are those of common/machine/collectives.h: measured links where they are known, latency included (which the
-// paper leaves out).
+// Inside a server every ordered pair of devices has a link of its own; messages that leave a server go through its
+// port, one after the other, at the pace of the slower of both servers' ports. They do not queue a second time where
+// they come in. Times are those of common/machine/collectives.h: measured links where they are known, latency included
+// (which the paper leaves out).
 #pragma once
 
 #include <cstdint>
@@ -35,10 +35,10 @@ class MachineLinks {
   double memory_bytes(std::int32_t device) const { return memory_[static_cast<std::size_t>(device)]; }
   // Devices are resources 0 .. num_devices()-1, links those behind them.
   int num_resources() const { return num_resources_; }
-  // Of a message; the devices differ.
+  // The link and the time of a message; the devices differ.
   std::int32_t link(std::int32_t from, std::int32_t to) const;
   double send_ms(std::int32_t from, std::int32_t to, double bytes) const;
-  // Of distinct devices, ascending, at least two of them: rings as frameworks build them.
+  // All-reduce over distinct devices, ascending, at least two of them: rings as frameworks build them.
   machine::CollectiveTime all_reduce(const std::vector<std::int32_t>& devices) const;
 
  private:

@@ -1,10 +1,11 @@
-// What a strategy asks of every device's memory in training: weights, their gradients and the optimizer's slots, and
-// what the forward pass keeps for the backward pass. The paper does not look at memory; its code since 2021 adds up
-// inputs, outputs and weights per device and charges a penalty for what is above the capacity. Here:
+// The memory that a strategy needs on every device in training: weights, their gradients and the optimizer's slots, and
+// the stash of the forward pass for the backward pass. The paper does not look at memory; its code since 2021 adds up
+// inputs, outputs and weights per device and charges a penalty for memory above the capacity. Here:
 //
 // - Weights, gradients and slots of a part, once per device for all of its parts that hold the same ones.
-// - Of what an operator makes and the backward pass reads, each part its share: parts are of equal size.
-// - What a device was sent of that, once per message (task_graph.h): it is kept there until its backward pass, too.
+// - Of an operator's results that the backward pass reads, each part its share: parts are of equal size.
+// - The share of those that a device was sent, once per message (task_graph.h): it is kept there until its backward
+//   pass, too.
 // - Not here: workspaces, frozen weights, fragments. Peaks are those of a step that keeps everything until it ends.
 #pragma once
 
@@ -33,7 +34,7 @@ struct Fullest {
 };
 Fullest fullest_of(const std::vector<DeviceMemory>& memory, const MachineLinks& machine);
 
-// The same sum, kept while one operator after the other changes: what a search that shall fit asks.
+// The same sum, kept up to date while one operator after the other changes, for a search within memory.
 class MemoryTally {
  public:
   // Both must stay alive.

@@ -15,7 +15,7 @@ bool OperatorDims::is_tensor(NodeId node) const {
   return !free_[at(node)] && flow_.shape(node).is_array() && !flow_.shape(node).dims.empty();
 }
 
-// Operands, then results: what rules number. As in common/sharding/linkage.cpp.
+// Operands, then results, as rules number them (common/sharding/linkage.cpp).
 std::vector<NodeId> OperatorDims::slots_of(NodeId node, bool* own_slots) const {
   const auto operands = flow_.operands(node);
   std::vector<NodeId> slots(operands.begin(), operands.end());

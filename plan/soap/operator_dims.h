@@ -1,5 +1,5 @@
-// Which dimensions of the tensors of one operator can only be split together, and which not at all: the factors of the
-// propagation rules (common/sharding/rule.h), joined over the instructions of the operator.
+// Finds the dimensions of the tensors of one operator that can only be split together, and those that cannot be split:
+// the factors of the propagation rules (common/sharding/rule.h), joined over the instructions of the operator.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class OperatorDims {
   void add(graph::NodeId node, const std::function<bool(graph::NodeId)>& own);
   // Two tensors of the same dimensions are split alike, though no instruction says so.
   void tie(graph::NodeId a, graph::NodeId b);
-  // Behind the last add(): finds what cannot be split.
+  // After the last add(): finds the dimensions that cannot be split.
   void finish();
 
   // A class of dimensions, by number; kNone: the dimension is of extent 1, free or of no tensor of the operator.

@@ -32,7 +32,7 @@ namespace {
 
 constexpr double kMuch = 0.1;  // of the compute
 
-// Begins an operator whatever it reads. (A reduction does, unless what it reads is one's own.)
+// True if the instruction begins an operator whatever it reads. (A reduction does, unless what it reads is one's own.)
 bool begins_operator(const graph::FlowGraph& flow, NodeId id) {
   const graph::FlowNode& node = flow.node(id);
   if (node.opcode == Opcode::kGetTupleElement || (node.opcode == Opcode::kConditional && node.leaf != kNone))
@@ -107,7 +107,7 @@ class OperatorFinder {
       OperatorId latest = kNone;
       for (const NodeId operand : flow_.operands(id)) latest = std::max(latest, operator_of_[at(operand)]);
       const bool reduction = flow_.node(id).opcode == Opcode::kReduce;
-      // Reductions of what one operator makes are of one operator: mean and variance.
+      // Reductions of one operator's results are one operator: mean and variance.
       if (reduction && latest != kNone && reductions_of.count(latest) > 0) latest = reductions_of.at(latest);
       const bool begins = begins_operator(flow_, id) || latest == kNone || (reduction && !reduces[at(latest)]);
       if (begins) {
@@ -261,7 +261,7 @@ class OperatorFinder {
     charge_slots(updates);
   }
 
-  // A slot lies with its variable; what belongs to no one variable is spread as the weights are.
+  // A slot lies with its variable; state that belongs to no single variable is spread as the weights are.
   void charge_slots(const graph::VariableUpdates& updates) {
     double spread = 0, all = 0;
     for (std::size_t k = 0; k < step_.inputs.size(); ++k) {
@@ -337,7 +337,7 @@ class OperatorFinder {
       }
       out[at(at_.position(id))] = op;
     }
-    // What nobody reads stands with what comes before it.
+    // An instruction that nobody reads joins the operator before it.
     OperatorId last = 0;
     for (OperatorId& op : out) {
       if (op == kNone) op = last;

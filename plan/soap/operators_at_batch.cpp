@@ -28,7 +28,7 @@ void keep_where_tensors_do_not_grow(const Space& own, Space* space) {
   }
 }
 
-// What of `resized` the space takes over; both are of one module.
+// Copies the fields of `resized` that depend on the batch into the space; both are of one module.
 void take_over(const ModelSpace& resized, std::int64_t samples, std::int64_t batch, ModelSpace* space) {
   const Space own = space->space;
   std::vector<Operator>& operators = space->space.operators;

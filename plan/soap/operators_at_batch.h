@@ -1,4 +1,4 @@
-// The operators of a module as if it had been exported with another batch.
+// Makes the operators of a module as if it had been exported with another batch.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@
 
 namespace automap::soap {
 
-// Which operators there are and what they can be split along is the module's own (operators.h); sample dimensions,
-// tensors, times and what is kept are those of the module resized (common/graph/resized_graph.h), whose attributes
-// still speak of the old extents and would forbid splits that are possible. A sample dimension of which some tensor
-// does not grow keeps its extent. Throws Error(kData) as operators_of, and where the module cannot be seen at another
-// batch (profile/batch_dims.h says why).
+// The operators and their dimensions are the module's own (operators.h); sample dimensions, tensors, times and kept
+// bytes are those of the module resized (common/graph/resized_graph.h), whose attributes still have the old extents and
+// would forbid splits that are possible. A sample dimension of which some tensor does not grow keeps its extent. Throws
+// Error(kData) as operators_of, and where the module cannot be resized to another batch (profile/batch_dims.h says
+// why).
 ModelSpace operators_at_batch(const graph::Graph& graph, const machine::DeviceModel& device, std::int64_t samples);
 
 }  // namespace automap::soap

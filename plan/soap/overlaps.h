@@ -1,4 +1,4 @@
-// What the parts of a consumer read of the parts of a producer.
+// The bytes that the parts of a consumer read of the parts of a producer.
 #pragma once
 
 #include <cstdint>

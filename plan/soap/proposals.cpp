@@ -24,7 +24,7 @@ std::int32_t largest_divisor(std::int64_t extent, int most) {
   return 1;
 }
 
-// Of dimension `dim` (kNone: whole) over the first devices.
+// The configuration that splits dimension `dim` (kNone: none) over the first devices.
 Config split_along(const Operator& op, std::int32_t dim, int devices) {
   Config config;
   config.degrees.assign(op.dims.size(), 1);
@@ -47,7 +47,7 @@ std::int32_t widest(const Operator& op, DimKind kind, int devices) {
   return best;
 }
 
-// Of degrees those that make the most parts among the divisors of `devices`.
+// Keeps the degrees that make the most parts among the divisors of `devices`.
 void keep_widest(int devices, std::vector<std::vector<std::int32_t>>* degrees) {
   std::int32_t most = 1;
   for (const auto& of : *degrees) {

@@ -1,4 +1,4 @@
-// The configurations that a search proposes, and where it starts.
+// Proposes configurations to a search, and the strategies where it starts.
 #pragma once
 
 #include <cstdint>
@@ -20,18 +20,18 @@ const char* to_string(Placement placement);                         // "range"
 std::optional<Placement> parse_placement(const std::string& name);  // the inverse
 
 // Every configuration of every operator of a space over so many devices. With kRange they are numbered, and drawn with
-// equal chances; with kAny the degrees are drawn first, with equal chances, then a device for every part. What is drawn
-// does not depend on what was there, so that a proposal is as likely as its way back.
+// equal chances; with kAny the degrees are drawn first, with equal chances, then a device for every part. A draw does
+// not depend on the present configuration, so that a proposal is as likely as its way back.
 //
-// kMesh: of all devices' number the largest divisor that an operator can be split into, in every way; its part i stands
-// on device i N / parts.
+// kMesh: an operator has as many parts as the largest divisor of the number of all devices that it can be split into,
+// in every way; its part i stands on device i N / parts.
 class Proposals {
  public:
   Proposals(const Space& space, int devices, Placement placement);
 
   int devices() const { return devices_; }
   Placement placement() const { return placement_; }
-  // Of kRange and kMesh; how many, and one of them.
+  // For kRange and kMesh: the number of configurations, and one of them.
   std::int64_t count(OperatorId op) const { return of(op).first.back(); }
   Config config(OperatorId op, std::int64_t number) const;
   // There is but one.
@@ -54,12 +54,12 @@ class Proposals {
   std::vector<std::size_t> choices_of_;  // by operator
 };
 
-// Every operator split along its samples, over as many of the first devices as divide them; what has no samples stands
-// on the first device.
+// Every operator split along its samples, over as many of the first devices as divide them; an operator without samples
+// stands on the first device.
 Strategy data_parallel(const Space& space, int devices);
-// What experts do (A. Krizhevsky, "One weird trick for parallelizing convolutional neural networks", 2014, which the
-// paper compares with for convolutional networks): operators whose weights are larger than what they read and make are
-// split along a parameter dimension, all others as data parallel.
+// The strategy of experts (A. Krizhevsky, "One weird trick for parallelizing convolutional neural networks", 2014,
+// which the paper compares with for convolutional networks): operators whose weights are larger than their operands and
+// results are split along a parameter dimension, all others as data parallel.
 Strategy expert(const Space& space, int devices);
 Strategy random_start(const Space& space, const Proposals& proposals, Rng* rng);
 

@@ -15,7 +15,7 @@ namespace automap::soap {
 
 namespace {
 
-// Units (common/base/work.h) of what a proposal costs, measured on bench-soap.
+// The price of a proposal in units (common/base/work.h), measured on bench-soap.
 constexpr std::int64_t kUnitsPerProposal = 1000, kUnitsPerTaskTaken = 125, kUnitsPerTaskMade = 75;
 constexpr std::int64_t kPolishShare = 5;  // of the budget, one in so many
 constexpr std::int64_t kRestartShare = 24;
@@ -26,7 +26,7 @@ double penalty_ms(double missing_bytes) {
   return missing_bytes * 1e-6 * kPenaltyMsPerMb;
 }
 
-// What a chain has spent of its budget, in [0, 1].
+// The share of its budget that a chain has spent, in [0, 1].
 class Budget {
  public:
   Budget(const Work& work, double seconds) : work_(work), units_(work.left()), seconds_(seconds) {}
@@ -74,7 +74,7 @@ class PaidSimulation {
 
  private:
   void pay() {
-    // Memory goes through the parts of what was made as often again.
+    // Memory goes through the new parts a second time.
     const std::int64_t per_task_made = kUnitsPerTaskMade * (memory_ ? 2 : 1);
     work_.spend(kUnitsPerProposal + kUnitsPerTaskTaken * (simulation_.tasks_taken() - taken_) +
                 per_task_made * (simulation_.tasks_made() - made_));

@@ -1,20 +1,19 @@
 // FlexFlow's search (section 6): Markov chain Monte Carlo over strategies, by the Metropolis rule.
 //
-// A chain begins at a start. A proposal gives an operator drawn with equal chances another configuration
-// (proposals.h); it is taken with probability min(1, exp(beta (cost - cost'))). A chain ends when its budget is spent,
-// or when it has found nothing better than its best for half of it (the paper). The budget of a search is shared out
-// evenly between its chains: data parallel, expert and random starts.
+// A chain begins at a start. A proposal gives an operator drawn with equal chances another configuration (proposals.h);
+// it is taken with probability min(1, exp(beta (cost - cost'))). A chain ends when its budget is spent, or when it has
+// found nothing better than its best for half of it (the paper). The budget of a search is shared out evenly between
+// its chains: data parallel, expert and random starts.
 //
 // beta: the paper gives none, and its code 5, 1 or 1.2 per ms, which depends on the model. Here it is divided by the
 // cost of data parallelism, so that one number does for all models: kDefaultBeta takes a step that is longer by 1 % of
 // that with probability e^-2.
 //
-// What is ours: what chains leave of the budget goes to shorter ones from further random starts, by turns with smaller
-// beta, which leave what one change at a time does not lead out of; the best of all chains is improved one operator at
-// a time, every configuration tried, until none helps (where the budget lasts; at most a fifth of it is kept for that);
-// and data parallel and expert strategies are always candidates, whatever the starts. So what is found is never longer
-// than these and the starts. On a mesh (Placement::kMesh) candidates and starts are what Proposals::nearest makes of
-// them.
+// Ours: the rest of the budget that chains leave goes to shorter ones from further random starts, by turns with smaller
+// beta, which leave local optima of single changes; the best of all chains is improved one operator at a time, every
+// configuration tried, until none helps (where the budget lasts; at most a fifth of it is kept for that); and data
+// parallel and expert strategies are always candidates, whatever the starts. So the result is never longer than these
+// and the starts. On a mesh (Placement::kMesh) Proposals::nearest makes the candidates and starts from them.
 #pragma once
 
 #include <cstdint>
@@ -41,13 +40,13 @@ struct SearchOptions {
   double seconds = 0;  // of the budget, for the stop rule; 0: it is counted
   int restarts = 16;   // further random chains, at most
   bool polish = true;
-  // A step's cost is its length and kPenaltyMsPerMb for what it needs above the devices' memory (memory.h), so that
-  // what is found fits where anything near it does. FlexFlow's code has that since 2021; the paper does not.
+  // A step's cost is its length plus kPenaltyMsPerMb for memory above the devices' capacity (memory.h), so that the
+  // result fits where anything near it does. FlexFlow's code has that since 2021; the paper does not.
   bool fit = false;
 };
 constexpr double kPenaltyMsPerMb = 1;  // MB = 1e6 bytes
 
-// Of one chain.
+// The result of one chain.
 struct ChainResult {
   std::string start;
   double start_ms = 0, best_ms = 0;  // with the penalty, where the search shall fit

@@ -31,7 +31,7 @@ struct SoapPlan {
   std::map<std::string, std::string> provenance;
 };
 
-// `space`: what the strategy is of.
+// `space`: the space that the strategy belongs to.
 Json to_json(const SoapPlan& plan, const Space& space);
 std::string to_json_text(const SoapPlan& plan, const Space& space);
 

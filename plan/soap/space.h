@@ -2,11 +2,10 @@
 // Sample, Attribute and Parameter dimensions, and may stand on devices of its own (Operator).
 //
 // An operator's configuration is a degree for each of its dimensions, parts of equal size, and one device for every
-// part; a strategy is a configuration for every operator. What a part reads and makes follows from the operator's
+// part; a strategy is a configuration for every operator. The operands and results of a part follow from the operator's
 // dimensions: of a tensor it holds, along a dimension that is split, its slab, and all of every other dimension.
 //
-// Where a module's operators come from: operators.h. This header knows no HLO, so that tests can make spaces of their
-// own.
+// operators.h makes the operators of a module. This header knows no HLO, so that tests can make spaces of their own.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +17,7 @@ namespace automap::soap {
 using OperatorId = std::int32_t;  // 0-based; producers before consumers
 constexpr std::int32_t kNone = -1;
 
-// What packing the order of tasks into a number allows (task_graph.h).
+// Limits that let the order of tasks be packed into a number (task_graph.h).
 constexpr int kMostOperators = 1 << 20, kMostParts = 4096, kMostEdgesPerOperator = 1 << 14;
 
 enum class DimKind : std::uint8_t {
@@ -54,8 +53,8 @@ struct Operator {
   double kept_bytes = 0;  // of what it makes and the backward pass reads, all of it; each part keeps its share
 };
 
-// How a dimension of a tensor lies in the operator that makes it and in the one that reads it: the dimension of the
-// operator that splits it; kNone: every part holds all of it.
+// The splitting of a tensor's dimension in the operator that makes it and in the one that reads it: the dimension of
+// the operator that splits it; kNone: every part holds all of it.
 struct EdgeDim {
   std::int32_t producer = kNone, consumer = kNone;
   std::int64_t extent = 1;
@@ -70,7 +69,7 @@ struct EdgeTensor {
   std::int32_t tensor = kNone;  // the same for edges that read the same tensor; kNone: not known
 };
 
-// What one operator reads of another one.
+// The tensors that one operator reads of another one.
 struct Edge {
   OperatorId producer = 0, consumer = 0;  // producer < consumer
   std::vector<EdgeTensor> tensors;
@@ -83,9 +82,9 @@ struct Space {
   std::vector<std::vector<std::int32_t>> in, out;
 
   std::int32_t size() const { return static_cast<std::int32_t>(operators.size()); }
-  // Sorts the edges and fills in `in` and `out`. Throws Error(kData) on what is no graph of this kind: an edge to an
-  // earlier operator or to itself (a cycle), two edges of one pair, dimensions that an operator does not have, extents
-  // that an operator's dimension does not divide, times or bytes that are negative or not finite.
+  // Sorts the edges and fills in `in` and `out`. Throws Error(kData) for an invalid graph: an edge to an earlier
+  // operator or to itself (a cycle), two edges of one pair, dimensions that an operator does not have, extents that an
+  // operator's dimension does not divide, times or bytes that are negative or not finite.
   void link();
 };
 
@@ -108,8 +107,8 @@ void check_strategy(const Space& space, const Strategy& strategy, int devices, c
 // ones.
 std::vector<std::vector<std::int32_t>> degree_vectors(const Operator& op, int most_parts);
 
-// Whether all operators use the same devices in the same number of parts: then the strategy is one mesh, which is what
-// XLA can execute; other strategies need a program per device.
+// True if all operators use the same devices in the same number of parts: then the strategy is one mesh, which XLA can
+// execute; other strategies need a program per device.
 bool same_devices_everywhere(const Strategy& strategy);
 
 }  // namespace automap::soap

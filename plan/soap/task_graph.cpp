@@ -9,8 +9,8 @@ namespace automap::soap {
 
 namespace {
 
-// Forward pass, backward pass, update; in each the operators in their order (backward: from the last one), of each what
-// it waits for before it.
+// Forward pass, backward pass, update; in each the operators in their order (backward: from the last one), each behind
+// the tasks that it waits for.
 enum class Stage : std::uint64_t { kForward, kBackward, kUpdate };
 enum class Step : std::uint64_t { kBefore, kCompute, kAfter, kUpdate };
 TaskOrder order_of(Stage stage, OperatorId op, Step step, std::int32_t group, std::int32_t a, std::int32_t b) {

@@ -1,4 +1,4 @@
-// The task graph of a strategy (FlexFlow, section 5.1): what runs where, and what waits for what.
+// The task graph of a strategy (FlexFlow, section 5.1): the resource of every task, and the tasks that it waits for.
 //
 // - A forward task for every part of every operator, and behind it, where the operator has a backward pass, a backward
 //   task. Its time is that of the operator without launches, divided by the number of parts, and its launches, over the
@@ -7,9 +7,8 @@
 //   the link between the two devices. Where several parts hold the same slab, it comes from the one on the reader's
 //   device, else from one in its server, else from the first. Gradients go the same ways back.
 // - Weights that several devices hold: when the backward tasks of all parts that share them have ended, an all-reduce
-// of
-//   their gradients, as a ring through these devices in ascending order: a message on every hop's link, each as long as
-//   the whole all-reduce takes by common/machine/collectives.h; then the optimizer on every device. (FlexFlow's code
+//   of their gradients, as a ring through these devices in ascending order: a message on every hop's link, each as long
+//   as the whole all-reduce takes by common/machine/collectives.h; then the optimizer on every device. (FlexFlow's code
 //   sends gradients to one holder and weights back, or adds the time of reductions after the simulation; rings are what
 //   frameworks do, and take part in the contention of links here.)
 //
@@ -43,7 +42,7 @@ struct OperatorBlock {
   std::int32_t parts = 0;
   bool backward = false;
   std::vector<Task> tasks;
-  // Of the tasks, by local number: those before and behind it in this block.
+  // The tasks before and behind each task in this block, by local number.
   std::vector<std::int32_t> first_before, before, first_behind, behind;
 
   std::int32_t forward_task(std::int32_t part) const { return part; }

@@ -20,7 +20,7 @@ class System:
 
     @property
     def key(self):
-        """What systems= calls it: "automap", "megatron", "pipedream"."""
+        """Its name for systems=: "automap", "megatron", "pipedream"."""
         return self.record["system"]
 
     @property
@@ -29,7 +29,7 @@ class System:
 
     @property
     def found(self):
-        """Whether it has a plan."""
+        """True if it has a plan."""
         return self.record["found"]
 
     @property
@@ -49,7 +49,7 @@ class System:
 
     @property
     def load_ms(self):
-        """Of a workload: the largest load of a device for a sample, in ms. Else None."""
+        """For a workload: the largest load of a device for a sample, in ms. Else None."""
         return self.record.get("load_ms")
 
     @property
@@ -59,17 +59,17 @@ class System:
 
     @property
     def own_ms(self):
-        """What its own model puts the plan first by, in ms; None where it has none."""
+        """The time in ms by which its own model ranks the plan first; None where it has none."""
         return self.record.get("own_ms")
 
     @property
     def fits(self):
-        """Whether the fullest device has the memory; None without a plan."""
+        """True if the fullest device has the memory; None without a plan."""
         return self.record.get("fits")
 
     @property
     def fullest_share(self):
-        """Of that device's memory, 0 to 1 where it fits; None without a plan."""
+        """The share of that device's memory that the plan needs, 0 to 1 where it fits; None without a plan."""
         return self.record.get("fullest_share")
 
     @property
@@ -86,7 +86,7 @@ class System:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What every system answers, in the order asked; `systems["megatron"]` is one of them by its key as much as systems[1] is.
+    """The answers of all systems, in the order asked; one of them is found by its key, `systems["megatron"]`, or number, systems[1].
 
     `record`: the document as JSON (automap.systems/1). A notebook shows a table.
     """

@@ -52,7 +52,7 @@ def open(path):
 
 
 class Dataset:
-    """What open() returns. `rows`: how many; `names`: of the columns; `distributions`: names of the families; `record`:
+    """A dataset that open() has opened. `rows`: their number; `names`: of the columns; `distributions`: names of the families; `record`:
     dataset.json, with "seed" and "config". Also a context manager, which closes the files at its end."""
 
     def __init__(self, path, h5py, numpy):
@@ -94,7 +94,7 @@ class Dataset:
         return f"<dataset {self.path}: {self.rows} rows, {len(self.names)} columns>"
 
     def _names(self):
-        """Of all that has a row for each row of the first shard."""
+        """The names of everything that has a row for each row of the first shard."""
         found, rows = [], self._shards[0]["rows"]
 
         def look(name, held):
@@ -125,7 +125,7 @@ class Dataset:
         return self._files[number]
 
     def _held(self, name, number=0):
-        """What h5py has of a column in a shard."""
+        """h5py's object for a column in a shard."""
         shard, file = self._shards[number], self._file(number)
         try:
             held = file.get(name)
@@ -184,7 +184,7 @@ class Column:
         parts = []
         for number, shard in enumerate(self._dataset._shards):
             first = shard["first_row"]
-            # Of the elements of `rows`, those in this shard.
+            # The elements of `rows` in this shard.
             begin, end = (min(len(rows), max(0, -(-(at - rows.start) // rows.step))) for at in (first, first + shard["rows"]))
             if begin < end:
                 local = slice(rows[begin] - first, rows[end - 1] - first + 1, rows.step)

@@ -87,7 +87,7 @@ class Execution:
                                [dims_of(self.section.values[name]["shape"]) for name in program.makes], gathered)
 
     def sharding(self, group, name):
-        """How an input or a value lies on the devices of a group."""
+        """The sharding of an input or a value over the devices of a group."""
         if (group, name) in self._made:
             return self._made[group, name]
         return self.meshes[group].sharding(self.section.layouts[group].split(name))
@@ -156,7 +156,7 @@ class Execution:
 
         def send(program, name, m, group):
             there[group, name, m] = self.put(there[program.group, name, m], name, group)
-            # What its own group does not read is kept by those that it went to.
+            # A value that its own group does not read is kept by the groups that it went to.
             last = max(r.group for r in section.readers[name] if r.kind != "update" and r.group != program.group)
             if group == last and (program.group, name, m) not in uses:
                 del there[program.group, name, m]

@@ -50,7 +50,7 @@ def _said(text):
 
 
 def jax_error(error):
-    """What to raise where a module of JAX's cannot be imported: there is no JAX, or one of another version."""
+    """The Error to raise when a module of JAX cannot be imported: there is no JAX, or one of another version."""
     try:
         import jax
     except ImportError:

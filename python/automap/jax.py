@@ -55,7 +55,7 @@ def compile(plan, devices=None, one_device=False):
 
 
 class _Trees:
-    """How the leaves of the user's trees are called in the manifest.
+    """The names of the leaves of the user's trees in the manifest.
 
     state, names: a tree of shapes for each argument of state, and what the arguments are called; state_inputs, batch_inputs:
     the input ("p3") of each leaf; metrics: the structure of what a step returns beside the state, and metric_results: the

@@ -99,7 +99,7 @@ class CompiledProgram:
         return devices[0].client.compile_and_load(lowered, _jax.DeviceList(devices), options)
 
     def _decided(self, told, shape):
-        """What XLA decided of a result. None where its parts are not equal, as arrays want them: it has to be whole."""
+        """The sharding that XLA chose for a result. None where its parts are not equal, as arrays want them: it has to be whole."""
         try:
             sharding = NamedSharding(self.mesh.mesh, parse_flatten_op_sharding(told, self.mesh.mesh)[0])
             sharding.shard_shape(shape)

@@ -19,14 +19,14 @@ FLAGS = frozenset("as-is whole-loops keep-shardings allow-empty-stages allow-idl
                   "refine no-refine details quiet verbose".split())
 # With these it answers something else than one plan, or elsewhere.
 NO_PLAN = frozenset("output json plan sweep vary compare-clusters csv chart dump-config help help-all version".split())
-# What a plan is for: with these again its file is drawn. All others are in the file, or of the search.
+# Options that say what a plan is for: they are given again when its file is drawn. All others are in the file, or of the search.
 OF_THE_QUESTION = frozenset("cluster device sequence dtype model-optimizer remat model-samples as-is variables batch-input attention "
                             "whole-loops keep-shardings sequence-parallel max-width memory config".split())
 
 
 @dataclass(frozen=True)
 class Question:
-    """Of a plan: the words of automap-infer that say for what model and machine it is, and the folder that paths in them start at."""
+    """The words of automap-infer that say which model and machine a plan is for, and the folder that paths in them start at."""
 
     words: tuple
     folder: str = None
@@ -38,7 +38,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a step is to be trained. Times are in ms, sizes in bytes, of a step of `batch_size` samples.
+    """A plan of how a step is to be trained. Times are in ms, sizes in bytes, of a step of `batch_size` samples.
 
     `record`: the whole plan as JSON (automap.plan/3, docs/formats/plan.md). `step`: the traced function that it is of
     (automap.tracing.TracedStep), or None; `module`: the path of the file or the name of the model that it is of, or None.
@@ -62,12 +62,12 @@ class Plan:
 
     @property
     def memory_bytes(self):
-        """Of the device that is fullest, as a share of what it has."""
+        """Memory of the fullest device: the one that uses the largest share of its own."""
         return self._fullest["memory_bytes"]
 
     @property
     def capacity_bytes(self):
-        """What that device has, without the reserve."""
+        """Memory that this device has, without the reserve."""
         return self._fullest["capacity_bytes"]
 
     @property
@@ -76,12 +76,12 @@ class Plan:
 
     @property
     def fits(self):
-        """Whether every device has the memory for it. Only a layout that was given, or memory=False, makes a plan that does not."""
+        """True if every device has the memory for it. Only a layout that was given, or memory=False, makes a plan that does not."""
         return all(group["memory_bytes"] <= group["capacity_bytes"] for group in self.record["groups"])
 
     @property
     def devices(self):
-        """How many devices it uses."""
+        """The number of devices that it uses."""
         return sum(len(group["devices"]) for group in self.record["groups"])
 
     @property
@@ -121,7 +121,7 @@ class Plan:
 
     @property
     def warnings(self):
-        """What was assumed or is tight, a sentence each."""
+        """Assumptions, and limits that are nearly reached, a sentence each."""
         return list(self.record["warnings"])
 
     @cached_property
@@ -395,7 +395,7 @@ def _asked_of(traced, words, batch_size, micro_batch_size):
 
 
 def module_of(step, arguments, folder):
-    """What a program takes for a step as it is given, and of a function, whose HLO is written into the folder, the traced step."""
+    """The argument by which a program takes the step; and, for a function, whose HLO is written into the folder, the traced step."""
     module = _module(step, arguments)
     if module is not None:
         return module, None

@@ -1,4 +1,4 @@
-"""What every position of a model costs, asked of automap-profile."""
+"""Profiles: the cost of every position of a model, from automap-profile."""
 
 import csv
 import io
@@ -91,11 +91,11 @@ class Profile:
 
     @property
     def warnings(self):
-        """What had to be assumed, a sentence each."""
+        """Assumptions, a sentence each."""
         return list(self.record["warnings"])
 
     def __len__(self):
-        """How many positions there are."""
+        """The number of positions."""
         return len(self.c_ms)
 
     def __str__(self):
@@ -111,7 +111,7 @@ class Profile:
 
 
 def profile(step, *arguments, device=None, cluster=None, **options):
-    """What every position of a step costs; a Profile. Takes moments.
+    """Returns a Profile: the cost of every position of a step. Takes moments.
 
     step: a function with its arguments as automap.plan takes them (the batch is the micro-batch), or what automap-profile takes
         for a model: the path of an HLO module or a config.json, or a published model's name.

@@ -103,7 +103,7 @@ class Section:
         self.layouts = [GroupLayout(ONE_DEVICE) for _ in self.layouts]
 
     def program_of(self, item):
-        """What an element of a group's order runs. None: nothing; the gradients of the weights are made by the backward."""
+        """The program that an element of a group's order runs. None: nothing; the backward makes the gradients of the weights."""
         kind, part, _ = item
         return self.by_part.get(({"F": "forward", "B": "backward"}.get(kind), part))
 
@@ -116,7 +116,7 @@ class Section:
                 for m in (range(self.micro_batches) if program.kind == "update" and self.combined(name) == "mean" else [micro_batch])]
 
     def combined(self, name):
-        """How micro-batches' values become one: "mean", "each", "none", or None where nobody reads them together."""
+        """The way in which micro-batches' values become one: "mean", "each", "none", or None where nobody reads them together."""
         told = self.values[name].get("accumulated")
         for result in self.results:
             if result.get("value") == name and "combine" in result:

@@ -1,4 +1,4 @@
-"""What ran when: the programs of one step, of every group, as trace events that Perfetto and chrome://tracing read.
+"""The times of the programs of one step, of every group, as trace events that Perfetto and chrome://tracing read.
 
 JAX dispatches without waiting, so a thread for each group waits for what the group's programs make, in their order. A program
 began when it was dispatched, when the program before it on its group ended, or when the last program ended whose values it

@@ -69,7 +69,7 @@ class TracedStep:
     arguments and results in their order; `results`, a tree of shapes; `of_batch`, whether each leaf of them may depend on the batch."""
 
     def __init__(self, function, arguments, samples=None):
-        # What jit was told of donation and of unused arguments is of another call than ours.
+        # jit's settings of donation and of unused arguments are for another call than ours.
         self.function = function.__wrapped__ if hasattr(function, "lower") and hasattr(function, "__wrapped__") else function
         self.name = getattr(self.function, "__name__", "step")
         if len(arguments) < 2:

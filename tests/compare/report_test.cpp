@@ -1,4 +1,4 @@
-// What a comparison says of planted answers, and which systems it can be asked for.
+// Reports of planted answers, and the systems that can be chosen.
 #include "compare/report.h"
 
 #include <gmock/gmock.h>
@@ -63,7 +63,7 @@ TEST(CompareReport, FitsTheTerminal) {
     std::istringstream lines(report_text(planted(), width));
     for (std::string line; std::getline(lines, line);) EXPECT_LE(display_width(line), width) << line;
   }
-  // What there is no room for is named, and the plan is not among it.
+  // Columns without room are named, and the plan is not among them.
   EXPECT_THAT(report_text(planted(), 60), HasSubstr("(there is no room for own model, ms"));
   EXPECT_THAT(report_text(planted(), 60), testing::ContainsRegex("\nsystem [^\n]* plan"));
 }
@@ -163,7 +163,7 @@ TEST(CompareReport, ThePageHidesNoMarkup) {
 }
 
 TEST(CompareSystems, AreChosenByName) {
-  // Of a workload the ways to place one are more.
+  // For a workload there are more systems: the ways to place it.
   EXPECT_EQ(systems_of("all", true).size(), all_systems().size());
   EXPECT_EQ(systems_of("all").size(), 12u);
   EXPECT_STREQ(systems_of("placement-greedy")[0]->name, "greedy");

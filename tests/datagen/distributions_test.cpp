@@ -370,7 +370,7 @@ TEST(Generator, TransformersSayHowManyLayersTheyHave) {
   }
 }
 
-// What one section draws changes nothing else: a comparison of two configurations is one of the same models.
+// The draws of one section change nothing else: a comparison of two configurations is one of the same models.
 TEST(Generator, SectionsOfWholeSamplesAreDrawnApart) {
   const Generator all = Generator::load("mixed");
   const Generator plain(R"({"samples": {"whole": 0}})", "plain");

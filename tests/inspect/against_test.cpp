@@ -101,7 +101,7 @@ TEST(Against, AgreesWithEveryPair) {
     for (const ShapeFacts& one : facts) facts_best = std::min(facts_best, distance(p.facts, one));
     EXPECT_EQ(p.facts_distance, facts_best);
   }
-  // What is itself among the rows is at distance 0: nearer than all.
+  // A profile that is itself among the rows is at distance 0: nearer than all.
   profiles.resize(1);
   profiles[0].facts = facts[17];
   const Comparison same = compare(profiles, {shapes[17]}, shapes, facts);

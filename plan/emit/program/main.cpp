@@ -119,7 +119,7 @@ void check_layers_option(const std::string& layers) {
               "for example --layers \"layers.{i}\"");
 }
 
-// The word that finds the plan's cluster: what is given, its name, or the file that it was read from, where that is
+// The word that finds the plan's cluster: the given one, its name, or the file that it was read from, where that is
 // still there. Empty: none.
 std::string cluster_word(const EmitProgramOptions& o, const PlanDocument& document) {
   if (!o.cluster.empty()) return o.cluster;
@@ -161,7 +161,7 @@ std::optional<machine::Cluster> cluster_of(const EmitProgramOptions& o, const st
   return cluster;
 }
 
-// What stands at the plan's cuts: as its file says, or the model.
+// The layers at the plan's cuts: as its file says, or from the model.
 std::optional<pipeline::LayerSplit> layers_of(const PlanDocument& document, const infer::PlanInput* input) {
   if (input != nullptr) return planners::layers_at_cuts(input->profile, document.plan.cuts);
   if (document.layer_split && document.layer_split->cuts == document.plan.cuts) return document.layer_split;

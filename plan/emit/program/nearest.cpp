@@ -16,7 +16,7 @@
 namespace automap::emit {
 namespace {
 
-// What a plan was made with that its question keeps, whatever the framework: "option_<name>" of its provenance.
+// Options of the plan that its question keeps for any framework: "option_<name>" of its provenance.
 constexpr const char* kKept[] = {
     "gradient-sync",      "bucket-mib",        "optimizer", "memory-reserve", "state-factor",
     "allow-empty-stages", "allow-idle-stages", "attention", "whole-loops",    "sequence-parallel",

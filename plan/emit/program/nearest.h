@@ -1,5 +1,5 @@
-// The question that a plan answered, asked again of a framework: what the nearest plan is that it can run, and what
-// that costs.
+// Asks the question that a plan answered again for a framework: finds the nearest plan that it can run, and the cost of
+// the change.
 #pragma once
 
 #include <optional>
@@ -24,7 +24,7 @@ struct AskedAgain {
   bool explored = false;
 };
 
-// Reads the model as it was read for the plan. `cluster_word`: what names the cluster on a command line. Throws
+// Reads the model as it was read for the plan. `cluster_word`: the name of the cluster on a command line. Throws
 // Error(kData) where it is another model than the plan's.
 AskedAgain ask_again(const pipeline::PlanDocument& document, const std::string& source, const std::string& model,
                      const std::optional<machine::Cluster>& cluster, const std::string& cluster_word,

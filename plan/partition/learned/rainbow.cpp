@@ -27,7 +27,7 @@ constexpr std::uint32_t kEpisodeStream = 0x52420001;
 // Decisions kept, of all episodes: 200 bytes each when both after-states are.
 constexpr int kReplayDecisions = 200000;
 constexpr int kMostReplayEpisodes = 2000;
-// Longer episodes are not learned from: the first episodes' answer is what there is.
+// Longer episodes are not learned from: the first episodes' answer is returned.
 constexpr int kMostDecisions = 50000;
 constexpr int kStepsBetweenLooks = 64;
 constexpr int kLeastSteps = 4, kStepsPerEpisode = 6;  // of n-step returns
@@ -54,7 +54,7 @@ LearnerOptions learner_options(const RainbowOptions& options, const SearchLimits
   o.objective = objective == models::PartitionObjective::kTime ? 1 : 0;
   o.max_decisions = std::max(1, most_decisions);
   o.replay_episodes = std::clamp(kReplayDecisions / o.max_decisions, 4, kMostReplayEpisodes);
-  // Longer steps carry what an episode came to further back, but with its random decisions; short episodes need none.
+  // Longer steps carry an episode's return further back, but with its random decisions; short episodes need none.
   o.n_step = std::min(o.n_step, std::max(kLeastSteps, o.max_decisions / kStepsPerEpisode));
   o.seed = limits.seed;
   if (start) {
@@ -88,7 +88,7 @@ Policy load_policy(const std::string& path) {
   return policy;
 }
 
-// How an episode decides.
+// The way an episode decides.
 enum class Mode { kWorthwhile, kEverything, kPolicy };
 
 // One learner, and the episodes that it plays.
@@ -168,7 +168,7 @@ class Rainbow {
   bool worthwhile(const PartitionEnv& env, const PartitionProblem& problem, Mode mode) const {
     const std::int32_t group = env.group();
     if (group < 0) return false;
-    // Without pruning what is excluded is asked for too.
+    // Without pruning excluded groups are asked for, too.
     if (!options_.env.prune) {
       for (const std::int32_t other : problem.groups[static_cast<std::size_t>(group)].excludes) {
         const auto& member = problem.groups[static_cast<std::size_t>(other)].members[0];

@@ -20,25 +20,25 @@ struct RainbowOptions {
   std::uint64_t episodes = 0;
   // Ends after this many episodes, and twice as many as the best one took, without a better answer; 0: never.
   std::uint64_t patience_episodes = 400;
-  // Of the episodes that explore, decisions made at random: from all of them down to a few, each episode its own share.
-  // A quarter of the episodes do not explore, the first one of a given policy among them.
+  // The number of random decisions in an episode that explores: it falls from all of them to this, each episode with
+  // its own share. A quarter of the episodes do not explore, the first one of a given policy among them.
   double random_decisions_end = 2;
   std::uint64_t exploring_episodes =
       200;  // over which it falls; a quarter of them when there is a policy to start from
   double decisions_per_update = 8;
   std::uint64_t policy_every = 16;  // updates between looks at the learner's weights
-  // What rainbow_search adjusts: family, inputs, sizes of the replay, seed, n_step (at most a sixth of the longest
-  // episode); with a policy also its architecture.
+  // The learner's options. rainbow_search adjusts family, inputs, sizes of the replay, seed, n_step (at most a sixth of
+  // the longest episode); with a policy also its architecture.
   models::LearnerOptions learner = default_learner();
   static models::LearnerOptions default_learner();
   // Looked at between decisions; ends the search with the best so far. Empty: never.
   std::function<bool()> stop_requested;
 };
 
-// The best answer that any episode came to, never worse than the first episode's, which splits every group at its turn
-// that is worth more than nothing; the second one also splits what only saves memory, when there is a limit. Stops at
-// the limits, after `patience_episodes`, and when the environment's bound is reached (then proven). `bound` is that
-// bound. An answer that does not fit into the memory (score.fits) means that no episode did.
+// The best answer of all episodes, never worse than that of the first episode, which splits every group at its turn
+// that is worth more than nothing; the second one also splits groups that only save memory, when there is a limit.
+// Stops at the limits, after `patience_episodes`, and when the environment's bound is reached (then proven). `bound` is
+// that bound. An answer that does not fit into the memory (score.fits) means that no episode did.
 //
 // statistics: episodes, steps, updates, first_stage_variables and second_stage_variables (split in that stage by the
 // best episode), best_episode (from 1), best_seconds, learned (0 when the answer is that of the first episodes).

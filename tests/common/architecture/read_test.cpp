@@ -1,4 +1,4 @@
-// What is made of a description, against closed formulas and what is published.
+// Compares the steps made of descriptions with closed formulas and published numbers.
 #include "common/architecture/read.h"
 
 #include <gtest/gtest.h>

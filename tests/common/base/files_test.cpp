@@ -158,7 +158,7 @@ TEST_F(FilesTest, GunzipRefusesBombs) {
   const std::string zeros = gzip(std::string(std::size_t{80} << 20, '\0'));
   const std::string member = gzip(std::string(std::size_t{1} << 20, 'x'));
   const std::string text = gzip(repeated("%add.1 = f32[8,128]{1,0} add(%a, %b)\n", 3000000));
-  // What is honest before does not pay for what is not.
+  // Honest data in front must not let damaged data behind it expand further.
   const std::string behind_noise = gzip(noise(4 << 20)) + zeros;
   for (const std::string& bomb : {zeros, text, behind_noise, repeated(member, 100)}) {
     const Error error = caught([&] { gunzip(bomb, "x.gz"); });
@@ -420,7 +420,7 @@ TEST_F(FilesTest, DevicesOfAWriterThatWantsAPath) {
   ::close(reader);
 }
 
-// What is already in a file that standard output is appended to stays there.
+// When standard output is appended to a file, its old content stays.
 TEST_F(FilesTest, DescriptorsAreNotReplaced) {
   put("log", "before\n");
   const int log = ::open(path("log").c_str(), O_WRONLY | O_APPEND);

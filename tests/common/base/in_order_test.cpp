@@ -154,7 +154,7 @@ TEST_F(LoopsInOrder, ThrowWhatTheFirstTurnThrowsThatIsTaken) {
       EXPECT_STREQ(e.what(), "turn 4");
     }
     EXPECT_EQ(taken, 4);
-    // What a call beside the turns throws, too.
+    // Exceptions of a call beside the turns are thrown, too.
     loop.work = [](std::size_t, const Dropped&) {};
     loop.take = [](std::size_t i) {
       if (i == 7) throw std::runtime_error("taking");
@@ -206,7 +206,7 @@ TEST_F(LoopsInOrder, FoldsComeToWhatOneThreadComesTo) {
 TEST_F(LoopsInOrder, FoldsThrowOnlyWhatOneThreadThrows) {
   for (const int threads : {1, 2, 5}) {
     set_loop_threads(threads);
-    // What is left of ten: one thread never takes a step at 10 but the first.
+    // The state counts down from ten: one thread never takes a step at 10 but the first.
     const auto step = [](std::size_t i, int left) {
       if (i > 0 && left == 10) throw std::runtime_error("a state of long ago");
       if (left == 0) throw std::runtime_error("step " + std::to_string(i));

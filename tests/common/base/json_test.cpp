@@ -104,7 +104,7 @@ std::string strict(const Library& json) {
   }
 }
 
-// What parsing gives or says.
+// The parsed value as text, or the error.
 std::string parsed(const std::string& text) {
   try {
     return Json::parse(text).dump();
@@ -133,7 +133,7 @@ TEST(Json, IsWrittenAndReadAsTheLibraryDoes) {
     ASSERT_EQ(strict(both.ours), strict(both.theirs));
     const std::string text = both.theirs.dump(static_cast<int>(rng.below(3)) - 1, ' ', false, Replace::replace);
     ASSERT_EQ(parsed(text), parsed_by_library(text));
-    // What its members, sizes and kinds are.
+    // Members, sizes and kinds.
     ASSERT_EQ(both.ours.size(), both.theirs.size());
     ASSERT_EQ(both.ours.empty(), both.theirs.empty());
     ASSERT_STREQ(both.ours.type_name(), both.theirs.type_name());

@@ -1,4 +1,4 @@
-// What goes into pages and pictures.
+// Text made safe for pages and pictures.
 #include "common/base/markup.h"
 
 #include <gtest/gtest.h>

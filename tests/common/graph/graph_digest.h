@@ -1,4 +1,4 @@
-// What matters of a graph, as text, so that tests can compare two graphs and show where they differ.
+// The essentials of a graph as text, so that tests can compare two graphs and show where they differ.
 #pragma once
 
 #include <sstream>

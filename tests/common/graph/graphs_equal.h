@@ -1,5 +1,5 @@
-// Whether two graphs are the same module, however they were written: computations and instructions are matched by name,
-// their order does not count; blanks, comments and '%' in attribute values do not count either.
+// Compares two graphs as modules, however they were written: computations and instructions are matched by name, their
+// order does not count; blanks, comments and '%' in attribute values do not count either.
 #pragma once
 
 #include <map>

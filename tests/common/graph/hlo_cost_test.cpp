@@ -364,7 +364,7 @@ TEST(HloCost, AttentionOfLibrariesIsCountedByItsShapes) {
       R"(\"dimensions\":[\"2\",\"4\",\"64\",\"96\"]},\"mask_type\":\"CAUSAL\"}}")";
   EXPECT_EQ(cost(heads_first, "__cudnn$fmhaSoftmax", scores), product);
   EXPECT_EQ(cost(heads_first, "__cudnn$fmhaScaleBiasSoftmaxDropoutBackward", scores), 2.5 * product);
-  // What nobody knows keeps its bytes apart.
+  // Unknown custom calls cost nothing but their bytes.
   EXPECT_EQ(cost(grouped, "somebodys_attention", "{}"), 0);
 }
 

@@ -33,14 +33,14 @@ std::string axes_of(const std::string& written) {
 }
 
 TEST(MeshSplit, AxesAreTheSameHoweverTheyAreWritten) {
-  // Of a mesh of x=4 and y=2.
+  // A mesh of x=4 and y=2.
   EXPECT_EQ(axes_of("{devices=[4,1,2]<=[8] last_tile_dim_replicate}"), "4/2 |");
   EXPECT_EQ(axes_of("{devices=[4,1,2]0,1,2,3,4,5,6,7 last_tile_dim_replicate}"), "4/2 |");
   EXPECT_EQ(axes_of("{devices=[2,1,4]<=[4,2]T(1,0)}"), "2/1 | | 4/2");
   EXPECT_EQ(axes_of("{devices=[2,1,4]0,2,4,6,1,3,5,7}"), "2/1 | | 4/2");
   EXPECT_EQ(axes_of("{mesh['x'=4,'y'=2], [{'y'}, {}, {'x'}]}"), "2/1 | | 4/2");
   EXPECT_EQ(axes_of("{mesh['x'=4,'y'=2], [{'y'}, {?}, {'x', ?}], replicated={'y'}}"), "2/1 | ? | 4/2 ?");
-  // What one axis goes on where the other ends is one.
+  // Axes that continue each other are one axis.
   EXPECT_EQ(axes_of("{devices=[1,8]<=[8]}"), " | 8/1");
   EXPECT_EQ(axes_of("{mesh['x'=4,'y'=2], [{}, {'x', 'y'}]}"), " | 8/1");
   EXPECT_EQ(axes_of("{mesh['x'=4,'y'=2], [{}, {'y', 'x'}]}"), " | 2/1 4/2");

@@ -105,7 +105,7 @@ TEST(ShardMapStep, AWholeStepBecomesThatOfOneDevice) {
     EXPECT_TRUE(found.training);
     EXPECT_EQ(found.variables, std::vector<std::int32_t>{0});
     EXPECT_EQ(found.batch, 2);
-    // What is left is a module like any other, which nothing of the whole is said about.
+    // The result is a module like any other, without annotations of the whole.
     const std::string written = hlo::write_hlo_text(graph);
     EXPECT_THAT(written, Not(HasSubstr("custom-call")));
     EXPECT_THAT(written, Not(HasSubstr("sharding=")));
@@ -127,7 +127,7 @@ TEST(ShardMapStep, AValueThatIsReadOutsideTooIsLeftAsItIs) {
   graph = hlo::read_hlo_text(
       shardy_step("  n = f32[8,4] negate(o2)\n  ROOT t = (f32[16,4], f32[], f32[8,4]) tuple(o0, o1, n)\n"), "test");
   EXPECT_FALSE(take_one_device(&graph));
-  // What is whole may be computed with.
+  // Whole values may be computed with.
   graph = hlo::read_hlo_text(
       shardy_step("  n = f32[16,4] negate(o0)\n  ROOT t = (f32[16,4], f32[], f32[8,4]) tuple(n, o1, o2)\n"), "test");
   EXPECT_TRUE(take_one_device(&graph));

@@ -156,7 +156,7 @@ TEST(TrainingStep, BareGradientsInAnyOrder) {
   }
 }
 
-// What an optimizer keeps may be missing among the inputs, or among the results.
+// The optimizer's state may be missing among the inputs, or among the results.
 TEST(TrainingStep, AModuleWithoutItsOptimizersState) {
   const auto warnings = [](const std::string& text) {
     const Graph graph = hlo::read_hlo_text(text, "test");

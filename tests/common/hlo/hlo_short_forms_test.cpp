@@ -168,7 +168,7 @@ ENTRY e {
   EXPECT_LT(analyze_cost(g).total.flops, 2.0 * 8 * 16 * 4 + 100);
 }
 
-// What XLA's parser concludes for instructions whose shape is not written (asked of jaxlib 0.10).
+// Shapes that XLA's parser infers for instructions whose shape is not written (asked of jaxlib 0.10).
 TEST(HloShortForms, ShapesThatFollow) {
   const std::string before = R"(HloModule m
 sum { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }
@@ -366,7 +366,7 @@ TEST(HloFaults, AttributesThatMustBeThere) {
   }
 }
 
-// Of several dimensions XLA takes the first.
+// If there are several dimensions, XLA takes the first.
 TEST(HloFaults, TheFirstOfSeveralDimensionsIsTaken) {
   const auto result = [](const std::string& instruction) {
     const Graph g = read_short(

@@ -104,7 +104,7 @@ TEST(HloTextProtoTest, LimitsNesting) {
   const std::string deep =
       "instructions { name: \"p\" opcode: \"parameter\" id: 1 " + shape + std::string(301, '}') + "}";
   EXPECT_THAT(text_proto_error(text_proto_module(deep)), HasSubstr("levels deep"));
-  // What nobody reads may be nested as deeply as it likes.
+  // Fields that nobody reads may be nested to any depth.
   std::string nested;
   for (int i = 0; i < 100000; ++i) nested += unknown;
   EXPECT_EQ(text_proto_error(text_proto_module(kTextProtoParameter) + nested + std::string(100000, '}')), "");

@@ -57,7 +57,7 @@ TEST(HloWriter, TextGraphTextGraphIsIdentity) {
   EXPECT_EQ(digest(read_hlo_text(write_hlo_text(h), "t")), digest(h));
 }
 
-// What is no array and no tuple may come with a layout, too (a token of a module in binary form).
+// Shapes that are neither arrays nor tuples may come with a layout, too (a token of a module in binary form).
 TEST(HloWriter, KeepsEveryKindOfShapeWithItsLayout) {
   for (const std::string shape :
        {"f32[4]{0}", "token[]{0}", "opaque[]{0}", "b(f32[2]{0})", "(token[]{0}, f32[4]{0})"}) {

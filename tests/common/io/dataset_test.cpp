@@ -91,7 +91,7 @@ class DatasetTest : public ::testing::Test {
     EXPECT_NE(at, std::string::npos);
     return text.replace(at, std::string::npos, "\n}\n");
   }
-  // What stands behind the checksum is met.
+  // Without the checksum, so that checks behind it are reached.
   std::string manifest_with(const std::string& from, const std::string& to) const {
     std::string text = unsealed(bytes("dataset.json"));
     const std::size_t at = text.find(from);
@@ -109,7 +109,7 @@ class DatasetTest : public ::testing::Test {
     put("dataset.json", to_json_text(changed));
   }
 
-  // What opening says.
+  // The error of opening the dataset and reading its rows.
   std::string refusal(ErrorKind kind) const {
     try {
       const DatasetReader reader(folder_.string());
@@ -571,7 +571,7 @@ TEST_F(DatasetTest, AManifestFullOfBracesIsSalvagedAtOnce) {
   std::string nested;
   for (int i = 0; i < 400000; ++i) nested += "{\"a\":";
   for (const std::string& junk : {std::string(4000000, '{'), std::string(4000000, '}'), nested, nested + "}"}) {
-    // Of the processor, which others may be using: milliseconds where it is linear, hours where it is not.
+    // Processor time, since other processes may be running: milliseconds where it is linear, hours where it is not.
     const std::clock_t before = std::clock();
     const std::vector<ShardEntry> found = salvage_entries(junk + text.substr(list) + junk, wanted);
     EXPECT_LT(std::clock() - before, 60 * CLOCKS_PER_SEC);

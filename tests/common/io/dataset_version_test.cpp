@@ -37,7 +37,7 @@ TEST(DatasetVersion, OneIsRead) {
   EXPECT_TRUE(label->variants.empty());
   EXPECT_NEAR(label->length_ms / row.scale_ms, 2.2737901, 1e-6);
   EXPECT_TRUE(verify_dataset(folder).empty());
-  // What grows is of one version.
+  // A dataset that grows stays of one version.
   const fs::path copy = fs::temp_directory_path() / ("automap-dataset-version-" + std::to_string(::getpid()));
   fs::remove_all(copy);
   fs::create_directories(copy);

@@ -100,7 +100,7 @@ TEST(Hdf5, TheFirstBytesAreLookedAt) {
   EXPECT_THAT(refusal(other), HasSubstr("addresses of 3 bytes"));
 }
 
-// What becomes of a library that crashes, by what it was called for.
+// The error when the library crashes, by the purpose of calling it.
 Error failure_of(Hdf5Task task, const std::function<std::string()>& work) {
   try {
     in_hdf5_process(task, "f.h5", 100, work);

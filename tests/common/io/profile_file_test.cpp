@@ -625,7 +625,7 @@ TEST_F(ProfileFile, TablesThatDoNotFitAreRefusedByName) {
     w.write_doubles("optimizer_ms", {0, 0});
   };
   EXPECT_EQ(failure([&](Hdf5Writer& w) { times(w, {1, 1, 4, 1}, 2, {1, 2, 3, 4}); }), "read");
-  // Of another width: for later versions.
+  // Times of another width: for later versions.
   EXPECT_EQ(failure([&](Hdf5Writer& w) { times(w, {1, 1, 4, 2}, 2, {1, 2, 3, 4}); }), "read");
   EXPECT_THAT(failure([&](Hdf5Writer& w) {
                 times(w, {1, 1, 4, 1}, 2, {1, 2, 3, 4});

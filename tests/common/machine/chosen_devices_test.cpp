@@ -99,7 +99,7 @@ TEST(ChosenDevices, ReplicasWiderThanAServerAreSeveralWholeServers) {
   EXPECT_NO_THROW(require_one_server(cluster, 4));
   EXPECT_THROW(require_one_server(cluster, 8), Error);
   for (const int width : {6, 32}) EXPECT_THROW(replicas_of(cluster, width), Error) << width;
-  // Of chosen devices: servers side by side, as the whole numbers them.
+  // Chosen devices: servers are side by side if the whole numbers them so.
   const Cluster turned = on_devices(cluster, {4, 5, 6, 7, 0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15});
   EXPECT_EQ(replicas_of(turned, 8).device_numbers, (std::vector<int>{8}));
   // Halves of servers look like servers of their own, and are none.

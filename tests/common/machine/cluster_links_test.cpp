@@ -67,7 +67,7 @@ TEST(ClusterLinks, KnownDevicesNeedNoSpeedInside) {
   const Cluster cluster = parse_cluster(text, "c.json");
   EXPECT_EQ(cluster.servers[0].links, known_links("h100"));
   EXPECT_NEAR(cluster.servers[0].intra_gbytes_per_s, 402, 40);
-  // What the file says counts.
+  // A figure in the file counts.
   text.replace(text.find("\"inter"), 0, "\"intra_gbytes_per_s\": 300, ");
   EXPECT_TRUE(parse_cluster(text, "c.json").servers[0].links.empty());
   EXPECT_THAT(complaint_of_reading([] { parse_cluster(text_of(""), "c.json"); }),

@@ -30,7 +30,7 @@ const char kSmall[] = R"({
   "devices": {"fast": {"memory_gib": 80, "relative_speed": 2.5, "peak_tflops": {"f16": 300}, "memory_gbytes_per_s": 2000}}
 })";
 
-// What parsing throws, as "message | hint"; "" when it does not.
+// The error of parsing, as "message | hint"; "" when there is none.
 std::string complaint(const std::string& text) {
   try {
     parse_cluster(text, "c.json");

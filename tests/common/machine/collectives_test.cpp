@@ -21,7 +21,7 @@ namespace {
 constexpr Operation kCollectives[] = {Operation::kAllReduce, Operation::kReduceScatter, Operation::kAllGather,
                                       Operation::kAllToAll};
 
-// What bounds and the exact solver stand on.
+// Properties that bounds and the exact solver rely on.
 void expect_sane(const CollectiveTime& time) {
   EXPECT_EQ(time.ms(0), 0);
   double before = 0, per_byte = std::numeric_limits<double>::infinity();
@@ -165,7 +165,7 @@ TEST(Collectives, DevicesOfAServerShareItsPort) {
   slow_inside.intra_latency_ms = slow_inside.inter_latency_ms = 0;
   EXPECT_DOUBLE_EQ(all_reduce(slow_inside, Ring::kNccl).ms(1e8), 2 * 15.0 / 16 * 1e8 / 1e5);
   links.rows[2].time = {0.08, 2.5e-7};
-  // Of all-to-alls a port sends what eight devices have for the other eight.
+  // In an all-to-all a port sends the data that eight devices have for the other eight.
   CollectiveGroup by_figures = group;
   by_figures.measured = nullptr;
   by_figures.intra_latency_ms = by_figures.inter_latency_ms = 0;

@@ -64,8 +64,8 @@ TEST(Problem, ComputeDividesByTheGroupAndItsSlowestDevice) {
   EXPECT_EQ(problem.variables(1, 2), 0);
 }
 
-// What an adaptive plan without a choice keeps in flight: as many as memory allows, and no stage more than the one in
-// front of it.
+// An adaptive plan without a choice keeps as many micro-batches in flight as memory allows, and no stage more than the
+// one in front of it.
 TEST(PipelineTimes, NoStageOfAnAdaptivePlanHasMoreInFlightThanTheOneInFrontOfIt) {
   Profile profile = four_instructions();
   profile.stash_bytes = {200e6, 1e6, 1e6, 1e6};

@@ -116,7 +116,7 @@ inline SmallProblem small_whole_problem(std::uint64_t seed, int min_n = 3, int m
   small.options.allow_empty_stages = random.chance(0.5);
   small.options.value = random.chance(0.2) ? ValueForm::kPaper : ValueForm::kFull;
   if (random.chance(0.3)) {
-    // What memory leaves between one micro-batch in flight and all of them.
+    // Memory for more than one micro-batch in flight and fewer than all.
     for (auto& device : small.cluster.devices) device.second.memory_gib *= random.real(1, 6);
   }
   return small;

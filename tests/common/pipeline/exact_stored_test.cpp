@@ -11,7 +11,7 @@ namespace automap::pipeline {
 namespace {
 
 TEST(ExactStored, PapersOptimaStayAsTheyWere) {
-  // Of each problem, by stage count from 1 on; 0: no plan.
+  // The optima of each problem, by stage count from 1 on; 0: no plan.
   const std::vector<std::vector<double>> stored = {
       {3617.8414781730135, 3832.3264133218149},
       {961.72804589173597, 554.89779776729165, 573.02157791579816, 596.38005397751965, 624.71745944823374},

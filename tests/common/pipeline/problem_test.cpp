@@ -51,7 +51,7 @@ TEST(Problem, GroupsOfWholeSamplesDivideTheMicroBatch) {
   }
 }
 
-// What would do is named, and does.
+// The error names a number that would do, and it does.
 TEST(Problem, NoDevicesThatCanShareTheSamplesIsAUsageError) {
   Profile profile;
   profile.c_ms = {1, 1};
@@ -170,7 +170,7 @@ TEST(Problem, BucketsHoldAllGradientsInOrder) {
       }
       const double latencies = static_cast<double>(buckets.size() - 1) * group.all_reduce.latency_ms();
       ASSERT_NEAR(ms, problem.sync_ms(0, n, group) + latencies, 1e-9 * ms);
-      // What V counts is never more than what the replay leaves.
+      // V never counts more than the replay leaves.
       const double backward = problem.backward_ms(0, n, group);
       ASSERT_LE(problem.exposed_sync_ms(0, n, backward, group), sync_left_ms(buckets, backward) * (1 + 1e-12) + 1e-12);
     }
@@ -836,7 +836,7 @@ TEST(Problem, MeasuredSyncIsNoLongerThanItsBuckets) {
       for (const SyncBucket& bucket : buckets) sum += bucket.ms;
       const double at_once = problem.sync_ms(p0, p1, group);
       ASSERT_GE(sum, at_once * (1 - 1e-9)) << seed;
-      // What V counts is no more than what the replay leaves, begun as late as can be.
+      // V counts no more than the replay leaves, begun as late as can be.
       const double backward = problem.backward_ms(p0, p1, group);
       double end = 0;
       for (const SyncBucket& bucket : buckets) end = std::max(end, bucket.ready_share * backward) + bucket.ms;

@@ -1,4 +1,4 @@
-// What a profile may hold.
+// The allowed contents of a profile.
 #include "common/pipeline/profile.h"
 
 #include <gmock/gmock.h>

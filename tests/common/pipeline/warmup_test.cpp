@@ -80,7 +80,8 @@ TEST(Warmup, IsAsShortAsEnumerationNearlyAlwaysAndUsesNoMoreMemoryThanThereIs) {
     ASSERT_LE(chosen, quick * (1 + kWarmupSlack) * (1 + 1e-12));
     gap_sum += chosen / best - 1;
     worst = std::max(worst, chosen / best - 1);
-    // What is as short in less memory is not passed over: of the schedules that fix K, as far as memory allows them.
+    // A choice that is as short in less memory is not passed over: those of the schedules that fix K, as far as memory
+    // allows.
     const double fullest = fullest_share(place(problem, plan));
     for (const Schedule schedule : {Schedule::k1f1b, Schedule::k1f1bOverlap}) {
       Plan other = plan;

@@ -455,7 +455,7 @@ TEST(PlacedWork, OfProblems) {
         ASSERT_EQ(timeline.step_ms, simulate_step_ms(placed));
         const std::vector<double> memory = memory_of(placed);
         for (int g = 0; g < groups; ++g) {
-          // Of every part what began and did not end, at every moment.
+          // Counts, for every part, the work that began and did not end, at every moment.
           const PlacedStage& stage = placed.stages[at(g)];
           double most = 0;
           for (std::size_t until = 0; until <= order[at(g)].size(); ++until) {

@@ -38,7 +38,7 @@ OpRule rule_of_text(std::int64_t in, const std::string& instruction) {
   return rule_of(graph, graph.entry().root);
 }
 
-// Whether there was a factor to play.
+// Returns true if there was a factor to play.
 bool play(const OpRule& rule, const LinePlaces& places, std::int64_t shards) {
   if (rule.halo_factors.empty()) return false;
   EXPECT_EQ(rule.halo_factors.size(), 1U);
@@ -93,7 +93,7 @@ TEST(Borders, DevicesHaveWhatIsPaddedAndSliced) {
   EXPECT_GT(slices, 100);
 }
 
-// What XLA's partitioner exchanges, seen in modules that it partitioned.
+// Exchanges of XLA's partitioner, seen in modules that it partitioned.
 TEST(Borders, OfPaddingAndSlicesAsXlaHasThem) {
   struct Case {
     std::string instruction;

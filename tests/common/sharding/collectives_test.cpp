@@ -412,7 +412,7 @@ class TwoDevices {
     for (const Collective& c : collectives) reductions_[c.node] = c.reduction;
   }
 
-  // What a reader gets that asks for the whole tensor; nothing when it was never reduced.
+  // The value that a reader of the whole tensor gets; nullopt when it was never reduced.
   const std::optional<Array>& whole(NodeId id) {
     const auto known = whole_.find(id);
     if (known != whole_.end()) return known->second;
@@ -688,7 +688,8 @@ TEST(Collectives, CombinedIsWhatCanBeWritten) {
             "add:g{g} add:h{h} carried:");
 }
 
-// What calls share is one instruction of the written module, and what they hand on is reduced first.
+// An instruction that calls share is one instruction of the written module, and values that they hand on are reduced
+// first.
 TEST(Collectives, CombinedSumsOfCalls) {
   const std::string head =
       "f {\n a = f32[8,8] parameter(0)\n w = f32[8,8] parameter(1)\n"
@@ -746,7 +747,7 @@ TEST(Collectives, LoopsReduceEveryTurn) {
   CollectivesModule m(hlo::read_hlo_text(text, "test"), 2);
   m.split("u", 1);
   EXPECT_EQ(m.found(Placement::kAtOnce), "add:d{d} add:e{e}");
-  // What goes from turn to turn is whole: reduced at the end of the body at the latest.
+  // Values that go from turn to turn are whole: reduced at the end of the body at the latest.
   EXPECT_EQ(m.found(Placement::kDelayed), "add:n{d,e}");
   EXPECT_EQ(m.found(Placement::kCombined), "add:n{d,e}");
   const CollectiveTotals totals =

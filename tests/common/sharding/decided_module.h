@@ -1,4 +1,4 @@
-// A module with decisions about its inputs, as tests of what follows from decisions want it.
+// A module with decisions about its inputs, for tests of their consequences.
 #pragma once
 
 #include <gtest/gtest.h>

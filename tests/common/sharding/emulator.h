@@ -67,7 +67,7 @@ void for_each(const Dims& dims, const F& f) {
   }
 }
 
-// What one device holds: per slot, where its part begins and how large the whole tensor is.
+// One device's part: per slot, its beginning and the extents of the whole tensor.
 struct Part {
   std::vector<Dims> begin, whole, local;
 };
@@ -142,7 +142,7 @@ inline Value convolution(const Graph& graph, InstructionId id, const Value& in, 
   const auto extent = [](const Value& v, std::int64_t dim) { return v.dims[static_cast<std::size_t>(dim)]; };
   Value out(local);
   const std::int64_t features_in = extent(kernel, d.kernel_input_feature);
-  // What is on this device says how many groups it has.
+  // The number of groups follows from the parts on this device.
   const std::int64_t feature_groups = divided(extent(in, d.input_feature), features_in);
   const std::int64_t batch_groups = divided(extent(in, d.input_batch), extent(out, d.output_batch));
   Dims kernel_window;
@@ -310,8 +310,8 @@ inline std::vector<Value> scatter(const Graph& graph, InstructionId id, const st
   return out;
 }
 
-// The results of one instruction on what one device holds. The attributes are the whole instruction's; sizes that
-// change with a splitting come from `part`.
+// The results of one instruction on one device's parts. The attributes are the whole instruction's; sizes that change
+// with a splitting come from `part`.
 inline std::vector<Value> run(const Graph& graph, InstructionId id, const std::vector<Value>& operands,
                               const Part& part) {
   const graph::Instruction& instruction = graph.instruction(id);
@@ -592,8 +592,8 @@ inline double combine(Reduction reduction, double a, double b) {
   throw std::logic_error("no reduction");
 }
 
-// Runs the instruction on `devices` devices that hold what the factor says, and puts the results together. The empty
-// string when that is the whole result, else what is wrong.
+// Runs the instruction on `devices` devices with the parts that the factor prescribes, and puts the results together.
+// Returns "" when that is the whole result, else the difference.
 inline std::string check_factor(const Graph& graph, InstructionId id, const std::vector<Value>& operands,
                                 const std::vector<Value>& expected, const Factor& factor, int devices) {
   const Part whole = whole_part(graph, id);

@@ -85,7 +85,7 @@ class Twin {
  public:
   explicit Twin(std::uint64_t item) : rng_(20261123, 7, item) {}
 
-  // Whether the rule had something to play.
+  // Returns true if the rule had something to play.
   bool play() {
     shards_ = between(2, 4);
     const bool contracted = coin(), pooling = !contracted && coin(4);
@@ -220,7 +220,7 @@ TEST(Halo, DevicesHaveWhatTheirWindowsRead) {
   EXPECT_GT(played, 1200);
 }
 
-// What XLA's partitioner exchanges, seen in modules that it partitioned.
+// Exchanges of XLA's partitioner, seen in modules that it partitioned.
 TEST(Halo, AsXlaHasThem) {
   struct Case {
     std::string window;

@@ -205,7 +205,7 @@ ENTRY e {
 }
 
 TEST(Linkage, AFactorsOwnExtentMustBeDivided) {
-  // What stays together may be less than any of the members' own extents.
+  // The extent that stays together may be less than any of the members' own extents.
   const LinkageModule m(R"(HloModule m
 ENTRY e {
   x = f32[48] parameter(0)
@@ -539,7 +539,7 @@ TEST(Linkage, ObstaclesAreInNodeOrderAndNotTooMany) {
 
 // ---- real modules ----
 
-// What the header promises, by the obvious way to find it.
+// The promises of the header, checked in the obvious way.
 void check_promises(const Linkage& linkage) {
   const FlowGraph& flow = linkage.flow();
   std::map<GroupId, std::vector<TensorDim>> members;

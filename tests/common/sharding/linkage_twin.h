@@ -43,8 +43,8 @@ class LinkageTwin {
     NodeId last = kNone;  // the last node among the slots
   };
   const std::vector<Operator>& operators() const { return operators_; }
-  // What `op` may do in the assignment: sets of its factors as bits. An instruction is split by one factor, or by none;
-  // by several only if they have no tensor in common.
+  // The modes of `op` that the assignment allows: sets of its factors as bits. An instruction is split by one factor,
+  // or by none; by several only if they have no tensor in common.
   std::vector<std::uint32_t> modes(const Operator& op, const Assignment& assignment) const {
     std::vector<std::uint32_t> out;
     for (std::uint32_t mode = 0; mode < (1u << op.factors.size()); ++mode) {
@@ -200,7 +200,7 @@ class LinkageTwin {
   bool unique_ = true;
 };
 
-// What the assignments that are left say about a tensor; what Propagation::state() should say.
+// The state of a tensor in all assignments that are left, which Propagation::state() should return.
 inline TensorState state_in(const LinkageTwin& twin, const std::vector<const Assignment*>& left, NodeId node) {
   TensorState out;
   std::vector<std::int32_t> seen;

@@ -237,7 +237,7 @@ TEST(ShardingModelCorpus, WeightsAndDataAreToldApart) {
       for (const std::int32_t k : model.data()) EXPECT_EQ(variables.count(k), 0u) << file.path();
       for (std::size_t k = 0; k < model.inputs().size(); ++k) {
         const std::string& name = model.inputs()[k].name;
-        // What the framework calls parameters.
+        // Inputs that the framework calls parameters.
         const bool weight = name.rfind("params[", 0) == 0 || name.rfind("variables[", 0) == 0;
         EXPECT_TRUE(!weight || variables.count(static_cast<std::int32_t>(k)) == 1) << file.path() << " " << name;
       }

@@ -609,7 +609,7 @@ TEST(Propagation, ConflictsSayWhatTheyCollideWith) {
   EXPECT_EQ(conflict->kind, Conflict::Kind::kWhole);
   EXPECT_EQ(conflict->earlier, (TensorDim{kW, 1}));
 
-  // What is no dimension, no node, a scalar.
+  // No dimension, no node, a scalar.
   for (const TensorDim at : {TensorDim{kX, 2}, TensorDim{kX, -1}, TensorDim{-1, 0}, TensorDim{1000, 0}}) {
     ASSERT_TRUE(p.split(at).has_value());
     EXPECT_EQ(p.split(at)->kind, Conflict::Kind::kNoGroup);

@@ -77,7 +77,7 @@ TEST(Reads, APartOfWhatIsGathered) {
   EXPECT_EQ(found[1].kind, CollectiveKind::kAllToAll);
 }
 
-// What is read in parts is not split that way itself, and what it is read beside is.
+// A tensor that is read in parts is not split that way itself, and the operand beside it is.
 TEST(Reads, TheGroupsAreApart) {
   const Experts m({{kExpertsP, kExpertsA, 2, kExchanged},
                    {kExpertsP, kExpertsA, 0, kInParts},

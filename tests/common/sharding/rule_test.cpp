@@ -648,7 +648,7 @@ TEST(RuleTest, AttributesThatContradictTheShapesMakeItOpaque) {
   for (const Bad& b : bad) {
     Graph graph;
     try {
-      // What only XLA's verifier refuses is read, too.
+      // Modules that only XLA's verifier refuses are read, too.
       graph = hlo::read_hlo_text(module_text(b.operands, b.root), "case.hlo", graph::Faults::kRecord);
     } catch (const Error&) {
       continue;  // the reader's business

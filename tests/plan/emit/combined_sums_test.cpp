@@ -63,7 +63,7 @@ TEST(CombinedSums, AreWrittenByHand) {
   EXPECT_NO_THROW(hlo::read_hlo(text, "again.hlo"));
 }
 
-// Of what is whole and added every device takes its share; integers and three devices have none.
+// Of a whole tensor that is added every device takes its share; integers and three devices have no shares.
 TEST(CombinedSums, SharesOfWhatIsWhole) {
   const auto emitted = [](std::string type, int devices) {
     std::string text = R"(HloModule m

@@ -30,7 +30,7 @@ TEST(SoapSharding, NamesTheDevicesOfEveryTile) {
   EXPECT_EQ(soap_sharding(laid({soap::kNone, 1}), config, 4), "{devices=[1,2,2]0,3,1,2 last_tile_dim_replicate}");
   EXPECT_EQ(soap_sharding(laid({soap::kNone}), config, 4), "{replicated}");
   EXPECT_EQ(soap_sharding(laid({}), config, 4), "{replicated}");
-  // Of fewer parts than devices each is on several: its own and those behind it that nobody has.
+  // With fewer parts than devices each part is on several: its own and those behind it that nobody has.
   EXPECT_EQ(soap_sharding(laid({0}), {{2}, {0, 2}}, 4), "{devices=[2,2]0,1,2,3 last_tile_dim_replicate}");
 }
 

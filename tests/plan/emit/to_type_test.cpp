@@ -1,5 +1,5 @@
-// What every framework is told of a few plans, against files that people have read: tests/data/emit/FRAMEWORK.txt.
-// AUTOMAP_WRITE_GOLDEN=1 writes them again.
+// Compares the output for every framework, on a few plans, with files that people have read:
+// tests/data/emit/FRAMEWORK.txt. AUTOMAP_WRITE_GOLDEN=1 writes them again.
 #include "plan/emit/to_type.h"
 
 #include <gmock/gmock.h>
@@ -48,7 +48,7 @@ FrameworkPlan stacked(const std::vector<int>& counts, const std::string& stack, 
 
 FrameworkPlan gpt(const std::vector<int>& counts) {
   FrameworkPlan plan = stacked(counts, "h", {"wte", "wpe"}, {"ln_f", "lm_head"});
-  // What is computed and holds nothing is no module.
+  // A layer that computes and holds nothing is no module.
   if (!plan.parts.empty()) plan.parts.back().layers.push_back("loss");
   return plan;
 }
@@ -335,7 +335,7 @@ TEST(ToType, EveryFrameworkButAnyHasAnEmitter) {
   }
 }
 
-// What differs by version (the golden files are of the newest).
+// Words that differ by version (the golden files are of the newest).
 TEST(ToType, VersionsHaveTheirWords) {
   const auto emitted = [](const char* framework, const char* version, const std::string& name) {
     for (const NamedPlan& one : plans()) {
@@ -441,7 +441,7 @@ TEST(ToType, UnknownVersionsAreRefused) {
   }
 }
 
-// What was written says the same when it is read.
+// Written words mean the same when they are read.
 TEST(ToType, WhatIsWrittenIsReadBack) {
   int read = 0;
   std::vector<NamedPlan> all = plans();
@@ -551,7 +551,7 @@ TEST(ReadWords, MegatronsLayoutsHaveItsGrammar) {
   EXPECT_EQ(chunks("--num-virtual-stages-per-pipeline-rank 2"), "schedule=1f1b,chunks=2");
 }
 
-// What people have in their files: comments, quotes of either kind, degrees that are left to the framework.
+// Words in people's files: comments, quotes of either kind, degrees that are left to the framework.
 TEST(ReadWords, FilesOfPeopleAreRead) {
   const std::string head = "# torchtitan\n[training]\nglobal_batch_size = 64  # samples\n\n[parallelism]\n";
   const std::string stages =
@@ -686,7 +686,7 @@ TEST(FrameworkPlan, WhatTheTableLacksIsSaidFirst) {
   EXPECT_EQ(framework_plan(megatron, document, facts, &plan).what, "stages of different widths");
 }
 
-// Of servers of 4, 2 and 4 devices.
+// Servers of 4, 2 and 4 devices.
 TEST(FrameworkPlan, ProcessesStandWhereThePlansDevicesDo) {
   FrameworkPlan two = gpt({6, 6});
   two.servers = having({4, 2, 4});
@@ -761,7 +761,7 @@ TEST(ModuleOrigin, JaxAndPyTorchAreKnown) {
   EXPECT_EQ(made_with("main", ", metadata={op_name=\"jit(step)/jit(main)/neg\"}"), "maxtext");
   EXPECT_EQ(made_with("IrToHlo.12", ""), "torchtitan");
   EXPECT_EQ(made_with("main", ", metadata={op_type=\"aten__neg\" op_name=\"aten__neg\"}"), "torchtitan");
-  // What trains decoders trains no other models.
+  // A program that trains decoders trains no other models.
   EXPECT_EQ(made_with("jit_train_step", "", false), "jax");
   EXPECT_EQ(made_with("IrToHlo.12", "", false), "torch");
   EXPECT_EQ(made_with("a_inference_step", ", metadata={op_type=\"Neg\" op_name=\"model/Neg\"}"), "");

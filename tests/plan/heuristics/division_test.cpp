@@ -64,7 +64,7 @@ TEST(Machine, FirstDevicesAndSlowOnes) {
   EXPECT_DOUBLE_EQ(machine.slowed({1, 2, 1, 1}).task_ms(3, 1), 6);
 }
 
-// What is kept up to date, what is foretold, and what is computed from scratch are the same.
+// The cost kept up to date, the predicted cost and the cost from scratch are the same.
 TEST(Division, IncrementalCostIsTheCostFromScratch) {
   for (std::uint64_t item = 0; item < 60 / kShare; ++item) {
     Rng rng(1, 1, item);
@@ -98,7 +98,7 @@ TEST(Division, IncrementalCostIsTheCostFromScratch) {
   }
 }
 
-// Of few units, as if every way were followed.
+// For few units, compared with following every way.
 TEST(Division, AcyclicMeansThatNoWayComesBack) {
   for (std::uint64_t item = 0; item < 300; ++item) {
     Rng rng(2, 1, item);

@@ -492,7 +492,7 @@ TEST(FindBatch, SimilaritiesAndRoutingNeedGathers) {
   const std::string folder = std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/";
   // Text embeddings f32[128,16], read forward and backward.
   expect_batch(hlo::load_hlo(folder + "lit_small.hlo.gz").graph, "lit_small", 2, 2, 128 * 16 * 4);
-  // What the topk of four layers reads, f32[512,8]; its two results are cut again.
+  // The operands of topk in four layers, f32[512,8]; its two results are cut again.
   expect_batch(hlo::load_hlo(folder + "moe_small.hlo.gz").graph, "moe_small", 1, 20, 4 * 512 * 8 * 4);
 }
 

@@ -139,7 +139,7 @@ TEST(KeptShardings, OneAxisOfAMeshIsPlanned) {
     return ", frontend_attributes={xla.sdy.sharding=\"#sdy.sharding<@mesh, [" + dims + "]>\"}";
   };
   const std::string of_x = named("{\\\"y\\\"}, {}"), of_w = named("{}, {\\\"x\\\"}");
-  // Of x=4 what is said of w, of y=2 what is said of x; the other is whole over it, and named.
+  // Over x=4 the sharding of w is kept, over y=2 that of x; the other is whole over it, and named.
   KeptCase four(step_text(of_w, of_x), 4);
   const Planned by_x = four.plan(false);
   EXPECT_EQ(four.dim_of(by_x, "w"), 1);

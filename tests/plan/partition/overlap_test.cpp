@@ -37,19 +37,19 @@ TEST(ListSchedule, ByHand) {
   EXPECT_EQ(list_schedule_ms({{2, compute, {}}, {3, kOwn, {0}}, {4, compute, {1}}}), 9);
   // The same beside something that waits for nobody.
   EXPECT_EQ(list_schedule_ms({{2, compute, {}}, {3, kOwn, {0}}, {4, compute, {1}}, {3, compute, {}}}), 9);
-  // What leads furthest goes first, wherever it stands.
+  // The task with the longest way to the end goes first, wherever it stands.
   EXPECT_EQ(list_schedule_ms({{3, compute, {}}, {2, compute, {}}, {3, kOwn, {1}}, {4, compute, {2}}}), 9);
   // One axis moves one thing at a time, two axes two.
   EXPECT_EQ(list_schedule_ms({{1, compute, {}}, {5, kOwn, {0}}, {5, kOwn, {0}}}), 11);
   EXPECT_EQ(list_schedule_ms({{1, compute, {}}, {5, kOwn, {0}}, {5, kOther, {0}}}), 6);
-  // What came first moves first, although the other one leads further: 1 + 5 + 2 + 3.
+  // The collective that came first moves first, although the other one has the longer way: 1 + 5 + 2 + 3.
   EXPECT_EQ(list_schedule_ms({{1, compute, {}}, {1, compute, {0}}, {5, kOwn, {0}}, {2, kOwn, {1}}, {3, compute, {3}}}),
             11);
   // A loop with collectives waits for its axis, and what computes meanwhile is done before it.
   const auto both = static_cast<std::uint8_t>(compute | kOwn);
   EXPECT_EQ(list_schedule_ms({{1, compute, {}}, {5, kOwn, {0}}, {10, both, {0}}, {3, compute, {0}}}), 16);
   EXPECT_EQ(list_schedule_ms({{1, compute, {}}, {5, kOther, {0}}, {10, both, {0}}, {3, compute, {0}}}), 14);
-  // What takes no stream takes no time and waits for none.
+  // A task without a stream takes no time and waits for none.
   EXPECT_EQ(list_schedule_ms({{1, compute, {}}, {0, 0, {0}}, {4, kOwn, {1}}, {4, compute, {0}}}), 5);
 }
 
@@ -178,7 +178,7 @@ struct OverlapCase {
   std::unique_ptr<PartitionCost> cost;
 };
 
-// What holds of every step.
+// Properties of every step.
 void expect_between(const PartitionCost& cost, const Propagation& decided) {
   const PlanEstimate estimate = estimate_step(cost, decided, true);
   ASSERT_TRUE(estimate.overlapped_ms);
@@ -285,7 +285,7 @@ double slow_overlapped_ms(const OverlapCase& c, const Propagation& decided) {
   const PartitionCost::StepParts parts = c.cost->parts(decided);
   const std::size_t n = at(flow.size()), all = n + parts.collectives.size();
   const auto ms = [&](std::size_t i) { return i < n ? parts.compute_ms[i] : parts.collectives[i - n].ms; };
-  // What `i` waits for.
+  // The tasks that `i` waits for.
   std::vector<std::set<std::size_t>> needs(all);
   for (std::size_t m = n; m < all; ++m) {
     const sharding::Collective& move = parts.collectives[m - n].collective;

@@ -138,7 +138,7 @@ TEST(PartitionCost, CollectivesGoTogether) {
   }
 }
 
-// Of a conditional the branch that computes longest counts, with its collectives as with its compute: as if it stood
+// In a conditional the branch that computes longest counts, with its collectives as with its compute: as if it stood
 // there alone.
 TEST(PartitionCost, CollectivesOfTheBranchThatCounts) {
   const std::string header = "HloModule m\n\n";

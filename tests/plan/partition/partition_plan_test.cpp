@@ -345,7 +345,7 @@ TEST(ApplyPlan, CompletesADecision) {
   ASSERT_EQ(plan.collectives[0].sources.size(), 1u);
   EXPECT_EQ(plan.collectives[0].sources[0].instruction, "dot_general.6");
   EXPECT_EQ(plan.collectives[0].sources[0].bytes, 640);
-  // What was written is applied again to the same decision.
+  // The written plan is applied again to the same decision.
   PartitionPlan again = parse_partition_plan(to_json_text(plan), "x");
   const sharding::Propagation same = apply_plan(&loaded->model, again);
   for (const sharding::ModelInput& input : loaded->model.inputs()) {
@@ -385,7 +385,7 @@ TEST(ApplyPlan, RefusesWhatCannotBe) {
   EXPECT_TRUE(one.split_groups().empty());
 }
 
-// What collides is stored as the plan says, and gathered where the data goes through.
+// A tensor that collides is stored as the plan says, and gathered where the data goes through.
 TEST(ApplyPlan, CompletesWhatCollides) {
   const auto loaded = load_sharded(kHloFixtures + "tiny_mlp.hlo");
   sharding::ShardingModel* model = &loaded->model;
@@ -464,7 +464,7 @@ TEST(ApplyPlan, Gathers) {
     apply_plan(&loaded->model, parse_partition_plan(to_json_text(plan), "x"));
     EXPECT_EQ(loaded->model.gathers()[0].kind, kind);
   }
-  // What lies whole or in parts for an instruction is near it, too.
+  // The tensor must be an operand or a result of the instruction.
   const graph::NodeId op = loaded->model.gathers()[0].op;
   int wrongs = 0;
   for (graph::NodeId far = 0; far < flow.size(); ++far) {

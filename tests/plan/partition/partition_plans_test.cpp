@@ -1,4 +1,4 @@
-// What the searchers find on whole models.
+// Plans that the searchers find on whole models.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -261,7 +261,7 @@ TEST(PartitionSearch, MemoryOverManyLayers) {
   }
 }
 
-// Of two plans of equal count the faster.
+// Of two plans with equal count the faster one is chosen.
 TEST(PartitionSearch, EqualCountFaster) {
   PartitionProblem problem;
   problem.groups.push_back(group_of(&problem, 3, 1, 0.5, 0));
@@ -337,7 +337,7 @@ TEST(PartitionSearch, BudgetIsKept) {
       request.algorithm = name;
       request.limits.units = 500'000'000;
       const internal::Stopwatch watch;
-      // Of the processor, which others may be using.
+      // Processor time, since other processes may be running.
       const std::clock_t begin = std::clock();
       const auto answers = run_search(problem, request);
       EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, kSanitized ? 30 : 10) << name;

@@ -45,7 +45,7 @@ struct PeakCase {
 
 const std::string kDot = ", lhs_contracting_dims={1}, rhs_contracting_dims={0}\n";
 
-// What the header says.
+// The worked case of the header.
 TEST(PeakMemory, WorkedCase) {
   const PeakCase c("HloModule m\nENTRY e {\n  x = f32[4,4] parameter(0)\n  y = f32[4,4] dot(x, x)" + kDot +
                    "  p = f32[4,4] dot(y, y)" + kDot + "  ROOT z = f32[4,4] tanh(p)\n}\n");
@@ -283,7 +283,7 @@ double slow_peak(const MemorySteps& steps, const std::vector<std::int32_t>& orde
   for (int i = 0; i < end; ++i) {
     double alive = 0;
     for (const Span& span : spans) alive += span.from <= i && span.last >= i ? span.bytes : 0;
-    // Of two that overlap at this step alone, one lies where the other was.
+    // If two buffers overlap at this step alone, one may lie where the other was.
     for (const std::int32_t b : steps.writes_of(order[static_cast<std::size_t>(i)])) {
       if (spans[at(b)].bytes <= 0) continue;
       for (const MemoryRead& read : steps.reads_of(order[static_cast<std::size_t>(i)])) {

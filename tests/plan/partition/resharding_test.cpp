@@ -304,8 +304,8 @@ class Twin {
     return ms;
   }
 
-  // What a product reads by its factor is split so; or one of two operands lies whole, or is split along another
-  // dimension: it takes its part of that.
+  // The operands of a product that belong to its factor are split with it; or one of two operands lies whole, or is
+  // split along another dimension: the product takes its part of that.
   bool can_be_split_by(const OpFactor& f) const {
     int taken = 0, split_operands = 0;
     for (const TensorDim at : f.members) {
@@ -333,7 +333,7 @@ class Twin {
     }
   }
 
-  // What holds its tensors together does.
+  // Instructions that hold their tensors together do so.
   bool legal() const {
     for (NodeId op = 0; op < flow_.size(); ++op) {
       if (is_product(op)) continue;
@@ -383,7 +383,7 @@ class Twin {
                           : factor.extent % shards_ == 0 && all_split(factor);
   }
 
-  // What is split hangs together with a weight that is, or with a product at which it may begin.
+  // Every split tensor hangs together with a split weight, or with a product at which a splitting may begin.
   bool decided() const {
     std::vector<NodeId> parent(static_cast<std::size_t>(flow_.size()));
     for (NodeId node = 0; node < flow_.size(); ++node) parent[static_cast<std::size_t>(node)] = node;
@@ -523,7 +523,7 @@ Comparison compare_with_twin(const std::function<std::string(Rng&)>& random, int
     };
     out.exchanged += any_of_kind(sharding::Gather::Kind::kExchanged) ? 1 : 0;
     out.begun += any_of_kind(sharding::Gather::Kind::kBegun) ? 1 : 0;
-    // What was chosen can be linked and split.
+    // The choice can be linked and split.
     c.model->relink(2, found.gathers);
     for (const TensorDim at : found.split) {
       const sharding::GroupId group = c.model->linkage().group_of(at);
@@ -626,7 +626,7 @@ TEST(Resharding, FusedProjectionsAndFewHeads) {
       PlanningRequest request;
       request.reshard = reshard;
       const Planned planned = make_plan(c.model.get(), c.device, c.cluster, request);
-      // Of scan_remat a part of the effort ends before the proof that the sequence split, too, is best.
+      // For scan_remat the part of the effort ends before the proof that splitting the sequence, too, is best.
       if (name != std::string("scan_remat.hlo.gz")) {
         EXPECT_TRUE(planned.plan.proven) << name;
       }
@@ -643,7 +643,7 @@ TEST(Resharding, FusedProjectionsAndFewHeads) {
   }
 }
 
-// Of what is kept (PlanEstimate::memory_bytes), gathered copies among it.
+// The limit is on the kept memory (PlanEstimate::memory_bytes), gathered copies among it.
 TEST(Resharding, MemoryIsRespected) {
   ReshardingCase c(hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/bert_large.hlo.gz"), 8);
   const PartitionCost cost = c.cost();
@@ -672,7 +672,7 @@ TEST(Resharding, MemoryIsRespected) {
   EXPECT_EQ(find_resharding(*c.model, cost, 1e6, work).saved_ms, -kInfinity);
 }
 
-// Of the peak: what does not fit is refused, with what it would take.
+// The limit is on the peak: a plan that does not fit is refused, with the memory that it would take.
 TEST(Resharding, ThePeakIsLimited) {
   ReshardingCase c(hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/vgg19.hlo.gz"), 8);
   PlanningRequest request;

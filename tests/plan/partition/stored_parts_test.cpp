@@ -160,7 +160,7 @@ TEST(StoredParts, WhatAnotherAxisHasTaken) {
   EXPECT_EQ(dims.count("params['dense_1']['bias']"), 0u);
 }
 
-// What somebody else chose: along the dimensions that were asked for.
+// Splittings that somebody else chose: along the dimensions that were asked for.
 TEST(StoredParts, AsAsked) {
   StoredCase c("tiny_mlp.hlo", 2);
   std::vector<TensorDim> wanted;

@@ -68,7 +68,7 @@ TEST(Widths, NothingSplitIsTheProfileItself) {
   EXPECT_EQ(same.times[0].optimizer_ms, whole.times[0].optimizer_ms);
 }
 
-// What the turns of a loop over layers stack for the backward pass is held in parts, as it is without the loop.
+// Values that the turns of a loop over layers stack for the backward pass are held in parts, as without the loop.
 TEST(Widths, StacksOfALoopAreHeldInParts) {
   const WidthsCase c("transformer_scan.hlo.gz");
   std::vector<profile::WidthParts> parts;
@@ -99,7 +99,7 @@ TEST_P(OfFixtures, PositionsAddUpToThePartition) {
     const double glue = plan.plan.replicated_step_ms - step_ms(whole);
     EXPECT_NEAR(step_ms(at) + glue, plan.plan.step_ms, 0.03 * plan.plan.step_ms) << plan.parts.width;
     EXPECT_LT(step_ms(at), step_ms(whole));
-    // What stays for a step: variables, slots, frozen weights.
+    // State that stays for a step: variables, slots, frozen weights.
     const double kept = sum(at.w_bytes) + sum(at.slot_bytes) + sum(at.frozen_bytes);
     EXPECT_LE(kept, sum(whole.w_bytes) + sum(whole.slot_bytes) + sum(whole.frozen_bytes));
     EXPECT_GE(kept * plan.parts.width,

@@ -66,7 +66,7 @@ inline Workload small_workload(std::uint64_t seed, const SmallOptions& options) 
   return w;
 }
 
-// What is placed as one: classes of nodes.
+// Classes of nodes that are placed together.
 inline std::vector<std::vector<int>> classes_of(const Workload& w) {
   std::map<int, std::vector<int>> coloured;
   std::vector<std::vector<int>> out;
@@ -146,7 +146,7 @@ inline std::optional<double> brute_load(const Workload& w, const std::vector<int
   return most;
 }
 
-// Whether the devices have an order for the forward edges and the mirror images of backward ones at colours without
+// True if the devices have an order for the forward edges and the mirror images of backward ones at colours without
 // forward nodes: a device that nothing comes before is taken away, again and again.
 inline bool brute_contiguous(const Workload& w, const std::vector<int>& device) {
   std::set<int> forward_colours;

@@ -56,7 +56,7 @@ TEST(LayerWorkload, IsAChainOfRunsOfOneLayer) {
   // Four times the weights, and what is kept.
   EXPECT_DOUBLE_EQ(w.nodes[0].bytes, 4 * 30 + 3);
   EXPECT_DOUBLE_EQ(w.nodes[3].bytes, 0);
-  // What crosses behind position 2, forward and back; nothing behind the last.
+  // The transfers behind position 2, forward and back; nothing behind the last.
   EXPECT_DOUBLE_EQ(w.nodes[0].transfer_ms, 0.25 + 2);
   EXPECT_DOUBLE_EQ(w.nodes[4].transfer_ms, 0.25 + 2);
   EXPECT_DOUBLE_EQ(w.nodes[2].transfer_ms, 0);

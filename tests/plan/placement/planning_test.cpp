@@ -37,7 +37,7 @@ std::optional<Answer> ask(const Workload& workload, const std::string& algorithm
   }
 }
 
-// What the answer says is so.
+// The answer's figures are true.
 void expect_sound(const Workload& w, const Answer& answer) {
   EXPECT_EQ(why_not(w, answer.placement), "");
   const std::optional<double> load = brute_load(w, answer.placement.device);
@@ -207,7 +207,7 @@ TEST(Latency, IntegerProgrammesAreExact) {
   }
 }
 
-// Of any placement: the evaluation, and pieces where one go is not possible.
+// For any placement: the evaluation, and pieces where one go is not possible.
 TEST(Latency, IsThatOfTheRunsOneByOne) {
   int in_one = 0, apart = 0;
   for (std::uint64_t seed = 0; seed < 3000u / kShare; ++seed) {
@@ -279,7 +279,7 @@ TEST(Planning, BaselinesAreSoundAndNeverBetterThanTheBest) {
   for (const std::string& planner : planners) EXPECT_GT(found[planner], 50 / kShare);
 }
 
-// What Scotch is asked, and what becomes of its answer: a program in its place keeps the one and gives the other.
+// Checks the question to Scotch and the use of its answer: a program in its place keeps the one and gives the other.
 class OtherScotch : public ::testing::Test {
  protected:
   OtherScotch() {

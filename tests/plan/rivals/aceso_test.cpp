@@ -74,7 +74,7 @@ TEST(Aceso, FeasibleAndNeverWorseThanItsStarts) {
   EXPECT_GT(rescued, 5);  // no start fits, and a plan is found
 }
 
-// How far plans are from the least of the same objective over the same plans.
+// The gap between plans and the least of the same objective over the same plans.
 struct Gap {
   int fit = 0, missed = 0, least = 0;
   double sum = 0, largest = 0;

@@ -84,7 +84,7 @@ TEST(Published, ExploringIsNeverLongerThanAnyOfThem) {
       EXPECT_LE(plan.simulated_step_ms, best.plan.simulated_step_ms * (1 + 1e-9));
     }
     adopted += plan.found_by.rfind("published planner: ", 0) == 0;
-    // What is said of the plan is true of it, whoever it is from.
+    // The plan's figures are true, whoever found it.
     EXPECT_TRUE(pipeline::feasible(*plan.problem, plan.plan));
     EXPECT_NEAR(pipeline::simulate_step_ms(*plan.problem, plan.plan), plan.simulated_step_ms,
                 1e-9 * plan.simulated_step_ms);

@@ -1,4 +1,4 @@
-// What strategies ask of memory, beside a count of every element by hand.
+// Compares the memory of strategies with a count of every element.
 #include "plan/soap/memory.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ Space with_memory(Rng* rng, int operators) {
   return space;
 }
 
-// Whether the element of a dimension is in the slab of part `index` of `degree`.
+// True if the element of a dimension is in the slab of part `index` of `degree`.
 bool holds(std::int64_t element, std::int64_t extent, std::int64_t degree, std::int64_t index, std::int64_t left,
            std::int64_t right) {
   const std::int64_t slab = extent / degree;

@@ -22,7 +22,7 @@ Operator matmul(const std::string& name) {
   return op;
 }
 
-// What refuses a space or a strategy says, and the hint behind it.
+// The message of a refused space or strategy, and the hint behind it.
 template <typename Run>
 std::string refusal(const Run& run) {
   try {
