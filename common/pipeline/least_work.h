@@ -21,15 +21,15 @@ namespace automap::pipeline {
 double least_work_bound_ms(const Profile& profile, const Cluster& cluster, Replicas replicas, double batch);
 
 // A bound as the one above, and at least as much, ms: it also knows that one micro-batch goes through all positions and
-// back before the step is over. Few samples at once make that way short and the work of all samples long, many the other
-// way round; the work alone would take the better of each.
+// back before the step is over. Few samples at once make that way short and the work of all samples long, many the
+// other way round; the work alone would take the better of each.
 //
 // Let position i be computed by replicas of t devices, b samples of a micro-batch on each. What M = batch / (r b)
-// micro-batches take of r t devices is batch / b t T_i(b, t) device-ms, and a micro-batch's way through i takes T_i(b, t)
-// less the pass that makes gradients of weights, for which nothing waits. Both the sum of the ways and the mean work of a
-// device are at most the step, and so is every weighted mean of the two; in it each position takes its best b and t,
-// where b is a divisor of the batch. The bound is the largest of these means over the weights that are looked at. It is
-// the one above for kFractional, and without times or whole samples.
+// micro-batches take of r t devices is batch / b t T_i(b, t) device-ms, and a micro-batch's way through i takes T_i(b,
+// t) less the pass that makes gradients of weights, for which nothing waits. Both the sum of the ways and the mean work
+// of a device are at most the step, and so is every weighted mean of the two; in it each position takes its best b and
+// t, where b is a divisor of the batch. The bound is the largest of these means over the weights that are looked at. It
+// is the one above for kFractional, and without times or whole samples.
 //
 // c = 2 ms at 1 sample and 8 at 8, all of it forward, 8 devices, batch 8: 2, where work alone says 1.
 double least_step_bound_ms(const Profile& profile, const Cluster& cluster, Replicas replicas, double batch);

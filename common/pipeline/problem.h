@@ -255,8 +255,8 @@ class Problem {
     const StageColumns& c = columns(g, variant);
     return (c.backward[p1] - c.backward[p0]) * g.scale;
   }
-  // The part of backward_ms that makes gradients of weights alone: each position's share of its own backward. 0 where the
-  // profile does not tell it apart, and for variants whose backward is one pass.
+  // The part of backward_ms that makes gradients of weights alone: each position's share of its own backward. 0 where
+  // the profile does not tell it apart, and for variants whose backward is one pass.
   double weights_ms(int p0, int p1, const DeviceGroup& g, int variant = 0) const {
     const StageColumns& c = columns(g, variant);
     return c.weights == nullptr ? 0 : (c.weights[p1] - c.weights[p0]) * g.scale;
@@ -462,8 +462,8 @@ class Problem {
   std::vector<double> work_, weights_, gradients_, slots_, frozen_, stash_;  // [n+1], prefix sums
   std::vector<double> activation_;                                           // [n+1]
   bool has_weights_pass_ = false;
-  std::vector<int> variables_;                                               // [n+1], prefix counts of w > 0
-  std::vector<double> last_bucket_;                                          // [n+1]
+  std::vector<int> variables_;       // [n+1], prefix counts of w > 0
+  std::vector<double> last_bucket_;  // [n+1]
   // [n+1], guesses that no answer depends on: where the bucket ends that begins behind p, and the first gradient
   // stands.
   std::vector<int> next_bucket_, next_gradient_;

@@ -101,7 +101,7 @@ double most_samples(const Profile& profile);
 // The profile of replicas of so many devices: the data and compute of each of these. a_bytes stay those of the whole
 // tensors. Throws Error(kInternal) for a width that it does not know.
 Profile profile_at(const Profile& profile, std::int32_t width);
-// Whether the profile says which part of a backward makes gradients of weights.
+// True if the profile says which share of a backward makes the gradients of weights.
 bool tells_weights_apart(const Profile& profile);
 // 1 and the widths whose columns it has, ascending.
 std::vector<int> known_widths(const Profile& profile);

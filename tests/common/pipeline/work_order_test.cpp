@@ -507,8 +507,7 @@ TEST(PlacedWork, RulesOfASchedule) {
     EXPECT_FALSE(feasible(problem, plan));
     Plan split = even_plan(problem, 2, 1, Schedule::kZbH1);
     split.split_backward = true;
-    EXPECT_EQ(feasible(problem, split),
-              problem.has_weights_pass() && splits_backward(problem.variant(0)));
+    EXPECT_EQ(feasible(problem, split), problem.has_weights_pass() && splits_backward(problem.variant(0)));
     Plan searched = even_plan(problem, 2, 1, Schedule::kSearched);
     EXPECT_FALSE(feasible(problem, searched));  // no lists
     WorkOrder order = alternating_order({2, 1}, problem.micro_batches());
