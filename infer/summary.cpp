@@ -303,7 +303,7 @@ std::string proven_text(const PlanDocument& document) {
   }
   if (!document.bound_within.empty()) premises.push_back("within " + join(document.bound_within));
   if (of_written_attention(document)) premises.emplace_back(kWrittenAttention);
-  if (!document.bound_all_devices) premises.emplace_back("the devices that were looked at");
+  if (!document.bound_all_devices) premises.emplace_back("on the devices tried");
   const std::string out = "no plan of the kinds searched" + (premises.empty() ? "" : " (" + join(premises, "; ") + ")");
   if (!simulated) {
     return out + " has a V (the step in closed form) below " + format_ms(bound) + "; this one's is " + format_ms(own);
@@ -311,8 +311,11 @@ std::string proven_text(const PlanDocument& document) {
   if (gap >= 5e-5 && gap <= planners::kSameLength) {
     return out + " is more than " + format_percent(planners::kSameLength) + " shorter";
   }
-  return out + (gap < 5e-5 ? " is shorter"
-                           : " is below " + format_ms(bound) + " (" + format_percent(1 - bound / own) + " less)");
+  if (gap < 5e-5) return out + " is shorter";
+  const auto below = [own](double ms) { return format_ms(ms) + " (" + format_percent(1 - ms / own) + " less)"; };
+  const bool order_says_more = ordered && document.order_bound_ms > bound && document.order_bound_ms < own;
+  return out + " is below " + below(bound) +
+         (order_says_more ? "; no order of these stages' work is below " + below(document.order_bound_ms) : "");
 }
 
 std::string assumptions_text(const ReportOptions& options) {

@@ -87,8 +87,14 @@ TEST(Summary, SaysHowLongAndHowSure) {
   EXPECT_THAT(text, HasSubstr("100 ms a step (80.0 ms to 150 ms), 81 920 tokens/s, MFU 32.1 %"));
   EXPECT_THAT(text, HasSubstr("of 9.31 GiB on the\n        fullest device"));
   EXPECT_THAT(text, HasSubstr("Stages  1  h/0 to h/1 on devices 1-4\n        2  h/2 to h/3 on devices 5-8\n"));
-  EXPECT_THAT(text, HasSubstr("Proven  no plan of the kinds searched (the devices that were looked at) is below 90.0"));
+  EXPECT_THAT(text, HasSubstr("Proven  no plan of the kinds searched (on the devices tried) is below 90.0"));
   EXPECT_THAT(text, HasSubstr("(no --batch: 16 times the model's 2)"));
+  PlanDocument ordered = document;
+  ordered.order_bound_ms = 95;
+  EXPECT_THAT(summary_text(ordered, options_of(ordered)), Not(HasSubstr("no order of these stages' work")));
+  ordered.plan.schedule = pipeline::Schedule::kSearched;
+  EXPECT_THAT(summary_text(ordered, options_of(ordered)),
+              HasSubstr("; no order of these stages' work is below 95.0 ms (5.0 % less)"));
   document.bound_all_devices = true;
   document.simulated_bound_ms = 99.95;
   EXPECT_THAT(summary_text(document, options_of(document)), HasSubstr("is more than 0.1 % shorter"));
