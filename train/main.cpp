@@ -1,6 +1,5 @@
 // automap-train: trains policies, tells how good they are, compares two. Parses, calls, prints.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <memory>
@@ -8,16 +7,15 @@
 #include <string>
 
 #include "common/base/cli.h"
-#include "common/base/clock.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
 #include "common/base/json_text.h"
 #include "common/base/log.h"
 #include "common/base/printable.h"
-#include "common/base/progress.h"
 #include "common/base/text_table.h"
 #include "common/io/profile_file.h"
 #include "common/pipeline/device_match.h"
+#include "train/comparison.h"
 #include "train/learned_library.h"
 #include "train/options.h"
 #include "train/promotion.h"
@@ -122,142 +120,6 @@ int evaluate(const TrainOptions& o, WorkerPool& pool) {
   return 0;
 }
 
-// What --compare has asked so far: counted gaps on the same problems.
-struct Compared {
-  std::vector<std::string> searches;
-  std::vector<std::vector<double>> first, second;  // [search][problem]
-  int first_lost = 0, second_lost = 0;             // problems without a plan, last search
-};
-
-// Why no more problems were asked.
-enum class Asked : std::uint8_t { kAll, kNoMore, kTime, kStopped };
-
-class Comparison {
- public:
-  Comparison(const TrainOptions& o, const std::vector<models::Policy>& policies, WorkerPool& pool)
-      : o_(o), policies_(policies), pool_(pool), source_(held_out_source(o)) {}
-
-  // So many times the problems of --evaluate-small and the like, the next ones. In parts that are each mixed as the
-  // whole is, so that what a limit or a signal leaves is no other mixture.
-  Asked ask(int times) {
-    constexpr int kLeastPart = 16, kOfEachThread = 4;
-    const EvaluationOptions options = evaluation_options(o_);
-    int wanted = 0;
-    for (const int count : options.problems) wanted += count * times;
-    const int part_size = std::max(kLeastPart, kOfEachThread * pool_.threads());
-    const int parts = std::max(1, (wanted + part_size - 1) / part_size);
-    const std::size_t before = problems();
-    Progress progress("comparing", static_cast<std::uint64_t>(wanted), "problems");
-    for (int part = 0; part < parts; ++part) {
-      if (problems() > 0 && StopToken::stop_requested()) return Asked::kStopped;
-      if (problems() > 0 && seconds_since(begin_) >= o_.time_limit_s) return Asked::kTime;
-      EvaluationOptions some = options;
-      for (int& count : some.problems) {
-        const long long all = static_cast<long long>(count) * times;
-        count = static_cast<int>(all * (part + 1) / parts - all * part / parts);
-      }
-      try {
-        ask_part(some);
-      } catch (const Error& e) {
-        if (e.kind() != ErrorKind::kStopped || problems() == 0) throw;
-        return Asked::kStopped;
-      }
-      progress.update(problems() - before);
-      if (source_->size() > 0 && next_ >= source_->size()) return Asked::kNoMore;
-    }
-    return problems() > before ? Asked::kAll : Asked::kNoMore;
-  }
-
-  const Compared& compared() const { return compared_; }
-
- private:
-  std::size_t problems() const { return compared_.first.empty() ? 0 : compared_.first.back().size(); }
-
-  void ask_part(EvaluationOptions options) {
-    options.first = next_;
-    // Both gaps count from the same plan: the difference needs no optimum.
-    options.exact = false;
-    options.show_progress = false;
-    // The first part needs some.
-    options.may_be_empty = problems() > 0;
-    const Evaluation evaluation(source_, options, pool_, "");
-    next_ = evaluation.next();
-    if (evaluation.problems().empty()) return;
-    const auto first = evaluation.plan(policies_[0], pool_);
-    const auto second = policies_.size() == 1 ? evaluation.baselines() : evaluation.plan(policies_[1], pool_);
-    const std::size_t searches = std::min(first.size(), second.size());
-    compared_.first.resize(searches);
-    compared_.second.resize(searches);
-    compared_.searches.clear();
-    for (std::size_t p = 0; p < searches; ++p) {
-      compared_.searches.push_back(first[p].planner);
-      const std::vector<double> a = evaluation.gaps(first[p]), b = evaluation.gaps(second[p]);
-      compared_.first[p].insert(compared_.first[p].end(), a.begin(), a.end());
-      compared_.second[p].insert(compared_.second[p].end(), b.begin(), b.end());
-    }
-    const auto lost = [](const PlannerLengths& lengths) {
-      const auto& all = lengths.length_ms;
-      return static_cast<int>(std::count_if(all.begin(), all.end(), [](double ms) { return !std::isfinite(ms); }));
-    };
-    compared_.first_lost += lost(first[searches - 1]);
-    compared_.second_lost += lost(second[searches - 1]);
-  }
-
-  const TrainOptions& o_;
-  const std::vector<models::Policy>& policies_;
-  WorkerPool& pool_;
-  std::shared_ptr<const ProblemSource> source_;
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-  std::uint64_t next_ = 0;  // of the source's problems
-  Compared compared_;
-};
-
-// Empty, or why --compare ended before it was settled.
-std::string why_unsettled(const PromotionTest& test, Asked asked, const PairedDifference& judged, double error) {
-  if (!test.unsettled()) return "";
-  if (!test.enough()) {
-    return std::to_string(judged.problems) + " problems could be judged, at least " + std::to_string(kLeastProblems) +
-           " are needed: nothing is shown";
-  }
-  const std::string end = asked == Asked::kStopped ? "stopped by a signal"
-                          : asked == Asked::kTime  ? "the time is over (--time-limit)"
-                          : test.looks() == PromotionTest::kMostLooks
-                              ? std::to_string(PromotionTest::kMostLooks) + " looks are the most"
-                              : "there are no more problems";
-  return "the standard error of the difference is " + format_number(test.standard_error() * 100) + " %, " +
-         format_number(error * 100) + " % were asked for: " + end;
-}
-
-const char* ended_by(const PromotionTest& test, Asked asked) {
-  if (test.unsettled() && asked == Asked::kTime) return "time";
-  if (test.unsettled() && asked == Asked::kStopped) return "stopped";
-  return test.ended_by();
-}
-
-// "A is better than B", and by what.
-std::string verdict_text(const TrainOptions& o, const PromotionTest& test, const Compared& compared,
-                         const std::string& warning) {
-  const std::string first = printable(o.policies[0]);
-  const std::string second = o.policies.size() == 1 ? "the same search without a network" : printable(o.policies[1]);
-  std::string by = compared.searches.back() + ": difference between " +
-                   interval_text(Interval{test.lower_bound(), test.upper_bound()});
-  if (test.all_alike()) by += ", no problem told them apart";
-  if (test.loses_plans()) {
-    by += ", no plan on " + std::to_string(compared.first_lost) + " problems, the other's on " +
-          std::to_string(compared.second_lost);
-  }
-  if (!warning.empty()) by += "; " + warning;
-  std::string text = test.verdict() == Verdict::kUndecided
-                         ? "undecided: " + first + " against " + second
-                         : first + " is " + to_string(test.verdict()) + " than " + second;
-  text += " (" + by + ")\n";
-  if (o.margin > 0) {
-    text += std::string(test.accepted() ? "shown" : "NOT shown") + " to be worse by less than " +
-            format_percent(o.margin) + "\n";
-  }
-  return text;
-}
-
 // --compare: is the first policy better than the second, or than the same search without a network? Judged by the last
 // search (beam + corridor). A signal or --time-limit ends it with what it has.
 int compare(const TrainOptions& o, WorkerPool& pool) {
@@ -267,7 +129,7 @@ int compare(const TrainOptions& o, WorkerPool& pool) {
     check_searchable(policies.back(), path);
   }
   const StopToken stop;
-  Comparison comparison(o, policies, pool);
+  Comparison comparison(policies, held_out_source(o), evaluation_options(o), pool, o.time_limit_s);
   const Compared& compared = comparison.compared();
   PromotionTest test(o.margin, o.standard_error);
   PairedDifference judged;
@@ -315,7 +177,7 @@ int compare(const TrainOptions& o, WorkerPool& pool) {
   document["verdict"] = to_string(test.verdict());
   document["all_alike"] = test.all_alike();
   document["accepted"] = test.accepted();
-  const std::string warning = why_unsettled(test, asked, judged, o.standard_error);
+  const std::string warning = why_unsettled(test, asked, judged.problems, o.standard_error);
   if (!warning.empty()) log_warning(warning);
   if (o.json) {
     print_exact(json_text(document));
@@ -323,7 +185,9 @@ int compare(const TrainOptions& o, WorkerPool& pool) {
     print("Mean gaps (at most " + format_percent(kMostGap) + ", no plan as much) over the best plan known, " +
           std::to_string(judged.problems) + " held-out problems in " + std::to_string(test.looks()) +
           (test.looks() == 1 ? " look" : " looks") + "\n\n" + table.render() + "\n" +
-          verdict_text(o, test, compared, warning));
+          verdict_text(printable(o.policies[0]),
+                       policies.size() == 1 ? "the same search without a network" : printable(o.policies[1]), o.margin,
+                       test, compared, warning));
   }
   return stopped ? kExitStoppedEarly : 0;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
@@ -353,10 +354,14 @@ void declare_evaluation(OptionTable& table, TrainOptions& o) {
       .reads_folder()
       .metavar("DATA");
   table.add(&o.evaluate_seed, "evaluate-seed", "of the held-out problems").advanced();
-  table.add(&o.evaluate_small, "evaluate-small", "problems of at most 16 devices and 8 stages").range(0, 1000000);
-  table.add(&o.evaluate_middle, "evaluate-middle", "problems of 17 to 64 devices and at most 8 stages")
+  table
+      .add(&o.evaluate_small, "evaluate-small",
+           "problems of at most 16 devices and 8 stages; where not given fewer in short runs")
       .range(0, 1000000);
-  table.add(&o.evaluate_deep, "evaluate-deep", "problems of 9 to 16 stages and at most 64 devices").range(0, 1000000);
+  table.add(&o.evaluate_middle, "evaluate-middle", "problems of 17 to 64 devices and at most 8 stages, likewise")
+      .range(0, 1000000);
+  table.add(&o.evaluate_deep, "evaluate-deep", "problems of 9 to 16 stages and at most 64 devices, likewise")
+      .range(0, 1000000);
   table
       .add(&o.evaluate_every, "evaluate-every",
            "plays between two evaluations; 0: 24 evaluations in a run, and the start's")
@@ -449,6 +454,23 @@ bool parse_options(int argc, const char* const* argv, OptionTable& table, TrainO
     unless_given("evaluate-exact-time", options.evaluate_exact_s, 0.2);
     unless_given("epsilon-start", options.epsilon_start, 0.2);
     unless_given("learning-rate", options.learner.learning_rate, 3e-4);
+  }
+  // Of a short run no larger part goes into the held-out problems. Those of a longer session stay these: the run's
+  // config.ini says how many.
+  if (!options.finetune && !options.evaluate && !options.compare) {
+    constexpr double kProblemsPerSecond = 1.28, kFewest = 48;
+    double seconds = options.time_s;
+    if (options.episodes > 0) {
+      const double counted = static_cast<double>(options.episodes) / kPlaysPerSecond;
+      seconds = table.source_of("time") == "default" ? counted : std::min(seconds, counted);
+    }
+    const double all = options.evaluate_small + options.evaluate_middle + options.evaluate_deep;
+    const double share = std::min(1.0, std::max(kFewest, kProblemsPerSecond * seconds) / std::max(1.0, all));
+    for (auto& [name, count] : {std::pair<const char*, int*>{"evaluate-small", &options.evaluate_small},
+                                {"evaluate-middle", &options.evaluate_middle},
+                                {"evaluate-deep", &options.evaluate_deep}}) {
+      if (table.source_of(name) == "default") *count = static_cast<int>(std::lround(*count * share));
+    }
   }
   // Who counts episodes does not want the preset's time to end the run.
   if (options.episodes > 0 && table.source_of("time") == "default") options.time_s = kNoTimeLimit;

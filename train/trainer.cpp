@@ -18,9 +18,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // Rounds are short enough for the evaluations of a run, and no longer than this.
-constexpr int kRounds = 32, kMostRoundPlays = 1024;
+constexpr int kRounds = 48, kMostRoundPlays = 1024;
 // Where only a clock says how long a run is: the first round, from which on they grow.
-constexpr int kFirstRoundPlays = 128;
+constexpr int kFirstRoundPlays = 32;
 constexpr char kScoreName[] = "gap/score";
 
 double unix_time() {

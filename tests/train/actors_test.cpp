@@ -92,7 +92,7 @@ TEST(Actors, EpsilonLadderAndSchedule) {
   options.progress = 0.5;
   EXPECT_DOUBLE_EQ(models::epsilon_of_play(options, 0), 0.34);
   options.progress = 1;
-  EXPECT_DOUBLE_EQ(models::epsilon_of_play(options, 7), 0.04);
+  EXPECT_NEAR(models::epsilon_of_play(options, 7), 0.04, 1e-12);
   options.epsilon_episodes = 1000;
   options.exponential = true;
   EXPECT_DOUBLE_EQ(models::epsilon_of_play(options, 500), 0.16);

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 
 #include "common/base/error.h"
@@ -85,10 +86,11 @@ TEST_F(CheckpointTest, EveryFlippedByteAndEveryLengthIsRefused) {
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     std::string damaged = bytes;
     damaged[i] = static_cast<char>(damaged[i] ^ 0x10);
-    write_file_atomic(path_, damaged);
-    expect_data_error(path_, "");
-    write_file_atomic(path_, bytes.substr(0, i));
-    expect_data_error(path_, "");
+    for (const std::string& text : {damaged, bytes.substr(0, i)}) {
+      // Thousands of files, which need not be on the disk.
+      std::ofstream(path_, std::ios::binary) << text;
+      expect_data_error(path_, "");
+    }
   }
 }
 

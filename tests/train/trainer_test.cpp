@@ -323,9 +323,9 @@ double value_of(const CurvePoint& point, const std::string& wanted) {
 
 // By default a run has 24 evaluations behind that of the start, and its schedules end when it ends, however long it is.
 TEST_F(TrainerTest, RhythmAndSchedulesLastAsLongAsTheRun) {
-  for (const std::uint64_t episodes : {64, 160}) {
+  for (const std::uint64_t episodes : {96, 192}) {
     std::vector<double> before;
-    for (const int background : episodes == 64 ? std::vector<int>{0, 2} : std::vector<int>{1}) {
+    for (const int background : episodes == 96 ? std::vector<int>{0, 2} : std::vector<int>{1}) {
       TrainerSettings s = settings("plays" + std::to_string(episodes) + std::to_string(background));
       s.episodes = episodes;
       s.evaluate_every = 0;

@@ -534,7 +534,8 @@ TEST(Learner, CopiesToTheTargetNetworkFollowTheRun) {
   options.target_every = 1;
   options.target_copies = 10;
   for (const double progress : {0.0, 0.09, 0.1, 1.0}) {
-    EXPECT_NEAR(second_update(options, 0.114325, progress).loss, progress < 0.1 ? 0.156325 : 0.008125, 1e-6) << progress;
+    EXPECT_NEAR(second_update(options, 0.114325, progress).loss, progress < 0.1 ? 0.156325 : 0.008125, 1e-6)
+        << progress;
   }
 }
 
