@@ -63,23 +63,23 @@ TEST(Comparison, PartsOfALook) {
   const std::vector<models::Policy> policies = {SimpleLearner().policy("{}")};
   WorkerPool pool(0);
   EvaluationOptions options;
-  options.problems = {20, 2, 0, 0};
+  options.problems = {16, 2, 0, 0};
   const double never = std::numeric_limits<double>::infinity();
   Comparison whole(policies, open_source("synth:mixed", 3, {}, {}), options, pool, never);
   EXPECT_EQ(whole.ask(1), Asked::kAll);
-  EXPECT_EQ(whole.compared().first.back().size(), 22u);
+  EXPECT_EQ(whole.compared().first.back().size(), 18u);
   EXPECT_EQ(whole.compared().second.size(), whole.compared().searches.size());
   // Time that is over ends it behind the first part, which has its share of each kind.
   Comparison cut(policies, open_source("synth:mixed", 3, {}, {}), options, pool, 0);
   EXPECT_EQ(cut.ask(1), Asked::kTime);
-  EXPECT_EQ(cut.compared().first.back().size(), 11u);
+  EXPECT_EQ(cut.compared().first.back().size(), 9u);
   EXPECT_EQ(cut.ask(1), Asked::kTime);
-  EXPECT_EQ(cut.compared().first.back().size(), 11u);
+  EXPECT_EQ(cut.compared().first.back().size(), 9u);
   // None of a kind is no end of the problems.
-  options.problems = {2, 40, 0, 0};
+  options.problems = {1, 16, 0, 0};
   Comparison small(policies, open_source("synth:small", 3, {}, {}), options, pool, never);
   EXPECT_EQ(small.ask(1), Asked::kAll);
-  EXPECT_EQ(small.compared().first.back().size(), 2u);
+  EXPECT_EQ(small.compared().first.back().size(), 1u);
 }
 
 }  // namespace
