@@ -141,7 +141,9 @@ class Ranks(RanksTest):
 
     def test_killed_ranks_and_resumed_with_other_numbers(self):
         # Far more than will be played: sessions end when they are ended.
-        often = ("--episodes", 1000000, "--checkpoint-every", "1ms")
+        # Schedules of their own lengths: those of the run would follow --episodes, which changes.
+        schedules = ("--learning-rate-updates", 5000, "--epsilon-episodes", 5000)
+        often = ("--episodes", 1000000, "--checkpoint-every", "1ms", *schedules)
         # Another rank, then rank 0, then all by a signal.
         first = self.job("run", 3, *often)
         self.wait_for_checkpoint("run", first)
@@ -164,7 +166,7 @@ class Ranks(RanksTest):
         self.assertEqual(self.codes(third), [75, 75], self.last)
         episodes = json.loads(self.last[0][1])["episodes"] + 200
         self.assertEqual(self.codes(self.job("run", 1, "--resume", "--episodes", episodes)), [0], self.last)
-        self.assertEqual(self.codes(self.job("whole", 1, "--episodes", episodes)), [0], self.last)
+        self.assertEqual(self.codes(self.job("whole", 1, "--episodes", episodes, *schedules)), [0], self.last)
         self.assertEqual(self.policy("run"), self.policy("whole"))
         self.assertEqual(self.gaps("run"), self.gaps("whole"))
 

@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/train/simple_learner.h"
 
@@ -59,25 +63,43 @@ TEST(Comparison, WhyItEnded) {
   EXPECT_EQ(why_unsettled(test, Asked::kStopped, 10000, 0.0003), "");
 }
 
+// The same small problem for ever.
+class OneProblem : public ProblemSource {
+ public:
+  OneProblem() : source_(open_source("synth:small", 3, {}, {})) {
+    std::uint64_t i = 0;
+    do problem_ = source_->problem(i++);
+    while (std::min(problem_.stages, problem_.parts.cluster.num_devices()) < 3);
+  }
+  TrainingProblem problem(std::uint64_t) const override { return problem_; }
+  const std::vector<std::string>& families() const override { return source_->families(); }
+  std::string fingerprint() const override { return "one problem"; }
+
+ private:
+  std::unique_ptr<ProblemSource> source_;
+  TrainingProblem problem_;
+};
+
 TEST(Comparison, PartsOfALook) {
   const std::vector<models::Policy> policies = {SimpleLearner().policy("{}")};
+  const auto source = std::make_shared<const OneProblem>();
   WorkerPool pool(0);
   EvaluationOptions options;
-  options.problems = {16, 2, 0, 0};
+  options.problems = {18, 0, 0, 0};
   const double never = std::numeric_limits<double>::infinity();
-  Comparison whole(policies, open_source("synth:mixed", 3, {}, {}), options, pool, never);
+  Comparison whole(policies, source, options, pool, never);
   EXPECT_EQ(whole.ask(1), Asked::kAll);
   EXPECT_EQ(whole.compared().first.back().size(), 18u);
   EXPECT_EQ(whole.compared().second.size(), whole.compared().searches.size());
-  // Time that is over ends it behind the first part, which has its share of each kind.
-  Comparison cut(policies, open_source("synth:mixed", 3, {}, {}), options, pool, 0);
+  // Time that is over ends it behind the first part.
+  Comparison cut(policies, source, options, pool, 0);
   EXPECT_EQ(cut.ask(1), Asked::kTime);
   EXPECT_EQ(cut.compared().first.back().size(), 9u);
   EXPECT_EQ(cut.ask(1), Asked::kTime);
   EXPECT_EQ(cut.compared().first.back().size(), 9u);
   // None of a kind is no end of the problems.
   options.problems = {1, 16, 0, 0};
-  Comparison small(policies, open_source("synth:small", 3, {}, {}), options, pool, never);
+  Comparison small(policies, source, options, pool, never);
   EXPECT_EQ(small.ask(1), Asked::kAll);
   EXPECT_EQ(small.compared().first.back().size(), 1u);
 }
