@@ -164,8 +164,8 @@ int compare(const TrainOptions& o, WorkerPool& pool) {
                     {"standard_error", d.standard_error},
                     {"low", interval.low},
                     {"high", interval.high}});
-    table.add_row({compared.searches[p], format_percent(first), format_percent(second), difference_text(d),
-                   interval_text(interval)});
+    table.add_row(
+        {compared.searches[p], gap_text(first), gap_text(second), difference_text(d), interval_text(interval)});
   }
   document["difference"] = judged.mean;
   document["standard_error"] = judged.standard_error;
@@ -310,8 +310,8 @@ void print_result(const TrainOptions& o, const TrainResult& result, const Evalua
           "\n\nGaps: mean / 95th percentile / share optimal\n\n" + quality_table(evaluation, rows, false) + "\n" +
           difference_table(differences, false) + "\n" +
           (result.start_won() ? "The start itself stays the best: mean gap " : "The best of the run: mean gap ") +
-          format_percent(result.counters.best_score) +
-          (result.start_won() ? "" : ", the start's " + format_percent(result.counters.start_score)) + "\n" +
+          gap_text(result.counters.best_score) +
+          (result.start_won() ? "" : ", the start's " + gap_text(result.counters.start_score)) + "\n" +
           printable(o.out + "/policy.bin, " + o.out + "/report.md") + "\n");
   }
 }

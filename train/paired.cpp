@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "common/base/check.h"
+#include "common/base/text_table.h"
 
 namespace automap::train {
 
@@ -11,6 +12,10 @@ double mean_of(const std::vector<double>& values) {
   double sum = 0;
   for (const double value : values) sum += value;
   return values.empty() ? 0 : sum / static_cast<double>(values.size());
+}
+
+std::string gap_text(double mean_gap) {
+  return format_number(mean_gap * 100) + " %";
 }
 
 PairedDifference paired_difference(const std::vector<double>& a, const std::vector<double>& b) {

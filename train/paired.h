@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace automap::train {
@@ -19,6 +20,8 @@ constexpr double counted_gap(double gap) {
 constexpr int kLeastProblems = 30;
 
 double mean_of(const std::vector<double>& values);  // 0 of none
+// A mean gap in words, to three digits: 0.00449 -> "0.449 %".
+std::string gap_text(double mean_gap);
 
 // Of a - b, problem by problem: mean and its standard error.
 struct PairedDifference {

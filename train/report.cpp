@@ -168,11 +168,11 @@ std::vector<Difference> differences_of(const Evaluation& evaluation, const std::
 }
 
 std::string difference_text(const PairedDifference& d) {
-  return format_number(d.mean * 100) + " ± " + format_number(d.standard_error * 100) + " %";
+  return format_number(d.mean * 100) + " ± " + gap_text(d.standard_error);
 }
 
 std::string interval_text(const Interval& interval) {
-  return format_number(interval.low * 100) + " to " + format_number(interval.high * 100) + " %";
+  return format_number(interval.low * 100) + " to " + gap_text(interval.high);
 }
 
 std::string difference_table(const std::vector<Difference>& differences, bool as_markdown) {
@@ -234,17 +234,17 @@ std::string report_markdown(const TrainOptions& o, const ProblemSource& source, 
          format_bytes(static_cast<double>(usage.ru_maxrss) * 1024) + " of memory\n";
   out += "- Held-out problems: " + evaluation_cost(c, evaluation) + "\n";
   const auto error_of = [&](const std::vector<PlannerLengths>& planned) {
-    return " ± " + format_percent(paired_difference(evaluation.gaps(planned.back()), {}).standard_error);
+    return " ± " + gap_text(paired_difference(evaluation.gaps(planned.back()), {}).standard_error);
   };
   out += (o.init.empty() ? std::string("- Started with fresh weights") : "- Started from `" + printable(o.init) + "`") +
-         ": mean gap of " + policy_planners.back().planner + " " + format_percent(c.start_score) +
-         error_of(started_with) + " over all held-out problems\n";
+         ": mean gap of " + policy_planners.back().planner + " " + gap_text(c.start_score) + error_of(started_with) +
+         " over all held-out problems\n";
   out += "- `policy.bin`: " +
          (result.start_won() ? "the start itself, which none of " + std::to_string(std::max(0, c.evaluations - 1)) +
                                    " later evaluations was better than"
                              : "the best of " + std::to_string(c.evaluations) + " evaluations, after " +
                                    format_count(static_cast<long long>(c.best_episodes)) + " episodes, mean gap " +
-                                   format_percent(c.best_score) + error_of(policy_planners)) +
+                                   gap_text(c.best_score) + error_of(policy_planners)) +
          "\n\n";
 
   out += "## Gaps on held-out problems\n\n";

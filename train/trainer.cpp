@@ -270,7 +270,7 @@ class Trainer {
     if (settings_.episodes == 0) {
       note = format_number(static_cast<double>(counters_.plays - session_plays_) / seconds) + " episodes/s  ";
     }
-    note += "gap " + format_percent(last_score_) + " (best " + format_percent(counters_.best_score) + ")";
+    note += "gap " + gap_text(last_score_) + " (best " + gap_text(counters_.best_score) + ")";
     progress_.update(settings_.episodes > 0 ? counters_.plays : static_cast<std::uint64_t>(earlier_seconds_ + seconds),
                      note);
   }
@@ -333,14 +333,15 @@ class Trainer {
     models::PlayOptions play = settings_.play;
     play.progress = counters_.progress;
     values.emplace_back("train/epsilon", models::epsilon_of_play(play, counters_.plays / 8 * 8));
-    values.emplace_back("train/progress", play.progress);
+    values.emplace_back("train/progress",
+                        std::min(1.0, share_at(static_cast<double>(counters_.plays), counters_.seconds)));
     values.emplace_back("train/evaluation_s", counters_.evaluation_seconds);
     const double seconds = trained_s();
     values.emplace_back("train/episodes_per_s", static_cast<double>(counters_.plays - session_plays_) / seconds);
     const auto feasible = static_cast<double>(counters_.plays - counters_.infeasible);
     values.emplace_back("train/y", feasible > 0 ? counters_.y / feasible : 0);
     curves_.add(std::move(point));
-    log_verbose(std::to_string(counters_.plays) + " episodes: mean gap " + format_percent(score) +
+    log_verbose(std::to_string(counters_.plays) + " episodes: mean gap " + gap_text(score) +
                 (better ? ", the best so far" : ""));
   }
 

@@ -29,6 +29,7 @@ TEST(Paired, ByHand) {
   EXPECT_DOUBLE_EQ(paired_difference({1, 3}, {}).mean, 2);
   EXPECT_EQ(paired_difference({}, {}).problems, 0);
   EXPECT_EQ(mean_of({}), 0);
+  EXPECT_EQ(gap_text(0.00449), "0.449 %");
 }
 
 TEST(Paired, NothingIsShownByFewProblemsNorByProblemsThatAreAlike) {
