@@ -351,7 +351,7 @@ Quality Evaluation::quality(const PlannerLengths& lengths, int set, int family) 
 }
 
 std::string Evaluation::fingerprint() const {
-  std::string text = "3 " + source_->fingerprint() + " " + std::to_string(options_.beam) + " " +
+  std::string text = "2 " + source_->fingerprint() + " " + std::to_string(options_.beam) + " " +
                      pipeline::to_string(options_.objective);
   for (const int count : options_.problems) text += " " + std::to_string(count);
   return text;

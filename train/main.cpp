@@ -87,7 +87,7 @@ int evaluate(const TrainOptions& o, WorkerPool& pool) {
   }
   const Evaluation evaluation(held_out_source(o), evaluation_options(o), pool, "");
   Json document = Json::object();
-  document["schema"] = "automap.evaluation/1";
+  document["schema"] = "automap.evaluation/2";
   document["problems"] = evaluation.problems().size();
   document["data"] = evaluation.source().fingerprint();
   std::vector<PlannerLengths> all;
@@ -284,7 +284,7 @@ void print_result(const TrainOptions& o, const TrainResult& result, const Evalua
   const double steps_per_s = static_cast<double>(result.session_steps) / seconds;
   if (o.json) {
     Json document;
-    document["schema"] = "automap.training/1";
+    document["schema"] = "automap.training/2";
     document["run"] = o.out;
     document["ended_after"] = result.reason;
     document["stopped"] = result.stopped;
@@ -308,10 +308,7 @@ void print_result(const TrainOptions& o, const TrainResult& result, const Evalua
           " episodes, " + format_count(std::llround(episodes_per_s)) + " episodes/s, " +
           format_count(std::llround(steps_per_s)) + " steps/s\n" + evaluation_cost(result.counters, evaluation) +
           "\n\nGaps: mean / 95th percentile / share optimal\n\n" + quality_table(evaluation, rows, false) + "\n" +
-          difference_table(differences, false) + "\n" +
-          (result.start_won() ? "The start itself stays the best: mean gap " : "The best of the run: mean gap ") +
-          gap_text(result.counters.best_score) +
-          (result.start_won() ? "" : ", the start's " + gap_text(result.counters.start_score)) + "\n" +
+          difference_table(differences, false) + "\n" + "The policy is " + best_text(result) + "\n" +
           printable(o.out + "/policy.bin, " + o.out + "/report.md") + "\n");
   }
 }

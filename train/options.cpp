@@ -449,8 +449,7 @@ bool parse_options(int argc, const char* const* argv, OptionTable& table, TrainO
       if (table.source_of(name) == "default") target = value;
     };
     unless_given("time", options.time_s, 30.0);
-    // So that a second holds a few rounds, and the optima of the model's own questions take no longer than learning.
-    unless_given("round-episodes", options.round_episodes, 32);
+    // So that the optima of the model's own questions take no longer than learning.
     unless_given("evaluate-exact-time", options.evaluate_exact_s, 0.2);
     unless_given("epsilon-start", options.epsilon_start, 0.2);
     unless_given("learning-rate", options.learner.learning_rate, 3e-4);

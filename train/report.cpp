@@ -208,6 +208,18 @@ std::string evaluation_cost(const TrainCounters& c, const Evaluation& evaluation
          " of the run's time";
 }
 
+std::string best_text(const TrainResult& result) {
+  const TrainCounters& c = result.counters;
+  if (c.evaluations == 0) return "what there is, not evaluated yet";
+  if (result.start_won()) {
+    return "the start itself, which none of " + std::to_string(c.evaluations - 1) +
+           " later evaluations was better than: mean gap " + gap_text(c.best_score);
+  }
+  return "the best of " + std::to_string(c.evaluations) + " evaluations, after " +
+         format_count(static_cast<long long>(c.best_episodes)) + " episodes: mean gap " + gap_text(c.best_score) +
+         ", the start's " + gap_text(c.start_score);
+}
+
 std::string report_markdown(const TrainOptions& o, const ProblemSource& source, const Evaluation& evaluation,
                             const TrainResult& result, const std::vector<PlannerLengths>& policy_planners,
                             const std::vector<PlannerLengths>& started_with, int threads) {
@@ -233,19 +245,11 @@ std::string report_markdown(const TrainOptions& o, const ProblemSource& source, 
          " of the time" + pace(threads, result.learner_seconds / session) + "; at most " +
          format_bytes(static_cast<double>(usage.ru_maxrss) * 1024) + " of memory\n";
   out += "- Held-out problems: " + evaluation_cost(c, evaluation) + "\n";
-  const auto error_of = [&](const std::vector<PlannerLengths>& planned) {
-    return " ± " + gap_text(paired_difference(evaluation.gaps(planned.back()), {}).standard_error);
-  };
   out += (o.init.empty() ? std::string("- Started with fresh weights") : "- Started from `" + printable(o.init) + "`") +
-         ": mean gap of " + policy_planners.back().planner + " " + gap_text(c.start_score) + error_of(started_with) +
-         " over all held-out problems\n";
-  out += "- `policy.bin`: " +
-         (result.start_won() ? "the start itself, which none of " + std::to_string(std::max(0, c.evaluations - 1)) +
-                                   " later evaluations was better than"
-                             : "the best of " + std::to_string(c.evaluations) + " evaluations, after " +
-                                   format_count(static_cast<long long>(c.best_episodes)) + " episodes, mean gap " +
-                                   gap_text(c.best_score) + error_of(policy_planners)) +
-         "\n\n";
+         "\n";
+  out += "- `policy.bin`: " + best_text(result) + " (of " + policy_planners.back().planner +
+         " over all held-out problems, standard error " +
+         gap_text(paired_difference(evaluation.gaps(policy_planners.back()), {}).standard_error) + ")\n\n";
 
   out += "## Gaps on held-out problems\n\n";
   out += evaluation.options().objective == pipeline::Objective::kValue

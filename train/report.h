@@ -35,6 +35,10 @@ std::string interval_text(const Interval& interval);
 // "25 evaluations of 191 held-out problems took 16.3 s, 2.6 % of the run's time"
 std::string evaluation_cost(const TrainCounters& counters, const Evaluation& evaluation);
 
+// "the best of 25 evaluations, after 92 160 episodes: mean gap 0.449 %, the start's 2.31 %", or that the start stays
+// it.
+std::string best_text(const TrainResult& result);
+
 // One page. `policy_planners`: plan() of the best policy; `started_with`: that of what training began with.
 std::string report_markdown(const TrainOptions& options, const ProblemSource& source, const Evaluation& evaluation,
                             const TrainResult& result, const std::vector<PlannerLengths>& policy_planners,

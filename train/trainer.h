@@ -66,7 +66,7 @@ struct TrainResult {
   bool stopped = false;  // by a signal, or since a process was lost
   std::string reason;    // why it ended: "1h of training", "no better policy in 10 evaluations", ...
   // Nothing that was learned had a smaller mean gap than what the run began with, which is the best then.
-  bool start_won() const { return counters.best_episodes == 0; }
+  bool start_won() const { return counters.evaluations > 0 && counters.best_episodes == 0; }
   double session_seconds = 0;
   std::uint64_t session_plays = 0, session_steps = 0, session_after_states = 0, session_updates = 0;
   double learner_seconds = 0;  // of the session, in updates

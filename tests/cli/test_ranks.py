@@ -118,7 +118,7 @@ class Ranks(RanksTest):
         for size in (1, 3) if SANITIZED else (1, 2, 3):
             self.assertEqual(self.codes(self.job(f"of{size}", size, "--episodes", 150, "--json")), [0] * size, self.last)
             # Rank 0 alone speaks on standard output.
-            self.assertEqual(json.loads(self.last[0][1])["schema"], "automap.training/1")
+            self.assertEqual(json.loads(self.last[0][1])["schema"], "automap.training/2")
             self.assertEqual([end[1] for end in self.last[1:]], [""] * (size - 1))
             self.assertEqual(self.policy(f"of{size}"), self.policy("of1"))
             self.assertEqual(self.gaps(f"of{size}"), self.gaps("of1"))
