@@ -66,10 +66,9 @@ double l2_norm(const float* values, std::size_t count) {
   return std::sqrt(sum);
 }
 
-double cosine_rate(double start, double end, std::uint64_t updates, std::uint64_t at) {
-  if (at >= updates) return end;
-  const double share = static_cast<double>(at) / static_cast<double>(updates);
-  return end + (start - end) * 0.5 * (1 + std::cos(std::acos(-1.0) * share));
+double cosine_rate(double start, double end, double done) {
+  if (done >= 1) return end;
+  return end + (start - end) * 0.5 * (1 + std::cos(std::acos(-1.0) * done));
 }
 
 }  // namespace automap::models

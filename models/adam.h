@@ -24,7 +24,7 @@ void adam_step(const AdamOptions& options, double learning_rate, double gradient
 // Euclidean length, to about 1e-6 of it; infinity or NaN when any value is (or its square overflows).
 double l2_norm(const float* values, std::size_t count);
 
-// From `start` down to `end` along a half cosine over `updates` updates, `end` from then on.
-double cosine_rate(double start, double end, std::uint64_t updates, std::uint64_t at);
+// From `start` down to `end` along a half cosine; `done`: the share of it that is over, `end` from 1 on.
+double cosine_rate(double start, double end, double done);
 
 }  // namespace automap::models

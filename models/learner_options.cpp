@@ -48,6 +48,7 @@ void check_options(const LearnerOptions& o) {
   check_range(!n_step || (o.n_step >= 1 && o.n_step <= most_steps), "n_step", "1.." + std::to_string(most_steps));
   check_range(o.gamma >= 0 && o.gamma <= 1, "gamma", "0..1");
   check_range(o.target_every >= 0, "target_every", "0 or more");
+  check_range(o.target_copies >= 0, "target_copies", "0 or more");
   if (o.distribution != Distribution::kNone) {
     check_range(o.atoms >= 2 && o.atoms <= 1024, "atoms", "2..1024");
     check_range(std::isfinite(o.low) && std::isfinite(o.high) && o.low < o.high, "low, high", "low < high");

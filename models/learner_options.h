@@ -30,12 +30,14 @@ struct LearnerOptions {
   double gamma = 1;       // y of the k-th last decision is trained towards gamma^(k-1) y (returns.h)
   bool double_q = false;  // n-step with a target network only: action by the online network, its value by the target
   int target_every = 0;   // updates between copies into the target network (n-step only); 0: no target network
+  int target_copies = 0;  // at most so many copies in the whole run (Learner::set_progress), so that longer runs copy
+                          // less often; 0: every target_every updates
   Distribution distribution = Distribution::kNone;
   int atoms = 101;
   float low = 0, high = 1;  // support of the distribution over y (or over its residual part)
   bool prioritized = false;
   double priority_alpha = 0.2, priority_beta = 0.6, priority_beta_end = 1.0;
-  std::uint64_t beta_updates = 100000;  // over which beta rises to its end
+  std::uint64_t beta_updates = 100000;  // over which beta rises to its end; 0: the whole run (Learner::set_progress)
   // With 4 decisions each 23 MB; n-step on after-states keeps all their children: 48 times that.
   int replay_episodes = 20000;
   int max_decisions = 0;     // of an episode; 0: enough for pipelines (replay.h)
@@ -45,7 +47,7 @@ struct LearnerOptions {
   double label_weight = 1;   // of the listwise softmax and Huber losses on exact labels; 0: off
   double label_temperature = 0.01;
   double learning_rate = 1e-3, learning_rate_end = 1e-4;
-  std::uint64_t learning_rate_updates = 50000;  // cosine over these
+  std::uint64_t learning_rate_updates = 50000;  // cosine over these; 0: the whole run (Learner::set_progress)
   double adam_epsilon = 1e-5;
   double clip_norm = 10;  // of the gradient; 0: never clipped
   double huber_delta = 1;

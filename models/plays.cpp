@@ -549,7 +549,7 @@ void play_flat(const PlanSpace& space, std::uint64_t number, const Policy& polic
 
 double epsilon_of_play(const PlayOptions& options, std::uint64_t play) {
   const double done = options.epsilon_episodes == 0
-                          ? 1.0
+                          ? std::clamp(options.progress, 0.0, 1.0)
                           : std::min(1.0, static_cast<double>(play) / static_cast<double>(options.epsilon_episodes));
   const double epsilon = options.exponential && options.epsilon_start > 0 && options.epsilon_end > 0
                              ? options.epsilon_start * std::pow(options.epsilon_end / options.epsilon_start, done)

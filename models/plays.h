@@ -42,9 +42,10 @@ struct PlayOptions {
   int expert_beam = 64;
   long long expert_work = 400'000'000;  // units, at most
   double epsilon_start = 0.6, epsilon_end = 0.05;
-  std::uint64_t epsilon_episodes = 100000;
-  bool exponential = false;  // the schedule from start to end; else linear
-  bool keep_best = false;    // whether the shortest plan met is wanted (after-state network)
+  std::uint64_t epsilon_episodes = 100000;  // plays from start to end; 0: the whole run, by `progress`
+  double progress = 0;                      // the share of the run that is over, 0..1
+  bool exponential = false;                 // the schedule from start to end; else linear
+  bool keep_best = false;                   // whether the shortest plan met is wanted (after-state network)
 };
 
 // Of play `play` (counted over the whole run): the schedule's value, spread over a ladder of eight actors as Ape-X does

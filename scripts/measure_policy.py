@@ -126,7 +126,7 @@ class Measure:
     def paired(self):
         text = [
             "Gap of the policy minus the gap of the other planner on the same problems, in percentage points: mean ± standard error "
-            "(over problems and, with several seeds, over these); better or worse where it is more than two standard errors. In class L "
+            "(over problems and, with several seeds, over these); better or worse where it is more than two standard errors, else undecided. In class L "
             "problems without a proven optimum count against the bound, which cancels out."]
         for size in self.sizes():
             document = self.random_document(size)

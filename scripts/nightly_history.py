@@ -56,12 +56,12 @@ def record(folder, options):
     decision = read(here / "decision.json", {}) if here else {}
     line = {"schema": SCHEMA, "time": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "night": options.night or None, "outcome": options.outcome, "exit": options.exit, "why": options.why}
-    for key in ("run", "scores"):
+    for key in ("run", "scores", "start_won"):
         if key in decision:
             line[key] = decision[key]
     for name, test in (("comparison", decision.get("comparison")), ("real", decision.get("real"))):
         if test:
-            line[name] = {key: test.get(key) for key in ("difference", "standard_error", "upper_bound", "problems", "ended_by")}
+            line[name] = {key: test.get(key) for key in ("verdict", "difference", "standard_error", "lower_bound", "upper_bound", "problems", "ended_by")}
     run = read(here / "run-1" / "run.json", {}) if here else {}
     for key in ("git", "preset", "data"):
         if run.get(key):
@@ -108,8 +108,10 @@ def picture(curves, width=300, height=90):
 def points(test):
     if not test or test.get("difference") is None:
         return "-"
-    return (f"{100 * test['difference']:+.3f} &plusmn; {100 * (test.get('standard_error') or 0):.3f}<br><small>{test.get('problems')} "
-            f"problems, {html.escape(str(test.get('ended_by')).replace('_', ' '))}</small>")
+    # Older lines have no verdict.
+    said = html.escape(test.get("verdict") or str(test.get("ended_by")).replace("_", " "))
+    return (f"{100 * test['difference']:+.3f} &plusmn; {100 * (test.get('standard_error') or 0):.3f}<br><small>{said}, "
+            f"{test.get('problems')} problems</small>")
 
 
 def page(folder):

@@ -154,7 +154,7 @@ class Difference:
             return "better"
         if self.mean - 2 * self.error > 0:
             return "worse"
-        return "same within 2 SE"
+        return "undecided"
 
     def cell(self):
         return f"{100 * self.mean:+.2f} ± {100 * self.error:.2f}"

@@ -8,6 +8,7 @@ least score, on the problems by which each run chose its best policy. It alone g
 wrong now and then, would be wrong more often than that.
   1. better than the current policy on held-out problems of its own distribution, others every night (docs/training.md)
   2. not worse by more than 0.1 points on profiles of real models (--real; needs not be better there)
+Where the best of a run is what it began with, nothing was learned that is worth a comparison: the current policy stays.
 NIGHT/comparison.json, NIGHT/comparison-real.json: both tests; NIGHT/decision.json: what came of it, also printed in words.
 Exit codes: 0 decided, 3 something is missing, 75 stopped, else as of automap-train.
 """
@@ -28,9 +29,11 @@ REAL_MARGIN = 0.001
 REAL_ERROR = 0.0002
 REAL_ONLY = {"schema": "automap.datagen/1", "name": "real-profiles", "families": {"empirical": {}}}
 WHY = {"too_few_problems": "only {problems} problems could be judged",
-       "refused": "it is worse",
        "no_more_problems": "the held-out problems ran out before it was settled",
-       "looks": "not settled after the most looks"}
+       "looks": "not settled after the most looks",
+       "time": "the time for comparing was over before it was settled"}
+# What is decided by has to be there.
+DECIDING = ("accepted", "verdict", "all_alike", "ended_by", "margin", "first_lost", "second_lost")
 
 
 def fail(message, code=3):
@@ -62,21 +65,23 @@ def carry_out(decision, options):
         install(options.out / decision["run"] / "policy.bin", options.install)
 
 
-def score_of(run):
+def result_of(run):
     try:
-        score = json.loads((run / "result.json").read_text())["score"]
+        result = json.loads((run / "result.json").read_text())
+        score = result["score"]
     except (OSError, ValueError, KeyError, TypeError) as why:
         fail(f"{run} has no result ({why}): nothing is promoted")
     if not isinstance(score, (int, float)) or not math.isfinite(score):
         fail(f"{run / 'result.json'}: score is {score!r}, expected a number: nothing is promoted")
-    return score
+    return result
 
 
 class Comparer:
     def __init__(self, options, run, policies):
         self.child = None
         self.command = [options.bin / "automap-train", "--config", run / "config.ini", "--compare", "--json", "--quiet",
-                        *(("--threads", options.threads) if options.threads else ())]
+                        *(("--threads", options.threads) if options.threads else ()),
+                        *(("--time-limit", options.compare_time) if options.compare_time else ())]
         self.policies = policies
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self.stop)
@@ -94,26 +99,56 @@ class Comparer:
             sys.exit(self.child.returncode if self.child.returncode > 0 else 128 - self.child.returncode)
         try:
             comparison = json.loads(text)
-            # What is decided by has to be there.
-            _ = [comparison[key] for key in ("accepted", "no_difference", "ended_by", "first_lost", "second_lost")]
+            _ = [comparison[key] for key in DECIDING]
         except (ValueError, KeyError, TypeError) as why:
             fail(f"automap-train --compare printed no comparison ({why}): nothing is promoted")
         write(path, comparison)
         return comparison
 
 
-def why_not(comparison):
-    """Why it was not shown to be better, in words."""
+def why_undecided(comparison):
+    """": why", or nothing to say."""
     why = WHY.get(comparison["ended_by"], "").format(problems=comparison.get("problems"))
     first, second = comparison["first_lost"], comparison["second_lost"]
     if not why and first > second:
         why = f"it found no plan for {first} problems, the other for {second}"
-    return why
+    if not why and comparison["all_alike"]:
+        why = f"none of {comparison.get('problems')} problems told them apart"
+    return f": {why}" if why else ""
 
 
 def in_points(comparison):
-    return (f"difference {100 * comparison.get('difference', math.nan):+.3f} +- {100 * comparison.get('standard_error', math.nan):.3f} "
-            f"points, {comparison.get('problems')} problems")
+    def points(key):
+        return 100 * comparison.get(key, math.nan)
+
+    return (f"difference {points('difference'):+.3f} +- {points('standard_error'):.3f} points, between {points('lower_bound'):+.3f} and "
+            f"{points('upper_bound'):+.3f}, {comparison.get('problems')} problems")
+
+
+def at_margin(comparison):
+    return f"by more than {100 * comparison['margin']:g} points"
+
+
+def decide(decision, comparison, before):
+    """By the first test."""
+    verdict = comparison["verdict"]
+    if comparison["accepted"] and not comparison["all_alike"]:
+        # A margin that was asked for takes what may be worse, too.
+        better = f"better than {before}"
+        decision.update(promoted=True, why=better if verdict == "better" else f"not worse than {before} {at_margin(comparison)}")
+    elif verdict == "worse":
+        decision["why"] = "the new one is worse"
+    else:
+        decision["why"] = "undecided whether the new one is better" + why_undecided(comparison)
+
+
+def decide_by_real(decision, real):
+    """By the second one, what the first would promote."""
+    if real["accepted"]:
+        return
+    why = (" is worse on profiles of real models" if real["verdict"] == "worse" else
+           f" is not shown not to be worse {at_margin(real)} on profiles of real models" + why_undecided(real))
+    decision.update(promoted=False, why=f"the new one, {decision['why']}," + why)
 
 
 def main():
@@ -129,6 +164,7 @@ def main():
                         "models]; none: no second test")
     parser.add_argument("--before", help="what the current policy is called in what is said")
     parser.add_argument("--threads", type=int, help="of automap-train")
+    parser.add_argument("--compare-time", metavar="T", help="of each test, at most: it decides by the problems asked by then")
     options = parser.parse_args()
 
     before = options.before or (f"the policy {options.current}" if options.current else "the search without a network")
@@ -145,24 +181,27 @@ def main():
         carry_out(decision, options)
         print(decision["said"])
         return
-    scores = {run: score_of(run) for run in options.runs}
+    results = {run: result_of(run) for run in options.runs}
+    scores = {run: result["score"] for run, result in results.items()}
     best = min(options.runs, key=lambda run: scores[run])
-    for run in options.runs:
-        print(f"{run.name}: mean gap {100 * scores[run]:.3f} %", file=sys.stderr)
+    for run, result in results.items():
+        print(f"{run.name}: mean gap {100 * scores[run]:.3f} %" + (", the start itself" if result.get("start_won") else ""), file=sys.stderr)
     new = best / "policy.bin"
     comparer = Comparer(options, best, [new, *([options.current] if options.current else [])])
     decision = {"schema": "automap.decision/1", "promoted": False, "run": best.name,
                 "scores": {run.name: score for run, score in scores.items()},
-                "current": str(options.current) if options.current else None}
+                "start_won": bool(results[best].get("start_won")), "current": str(options.current) if options.current else None}
+    of_runs = f"{best.name} of {len(options.runs)}"
+    if decision["start_won"]:
+        start = "the policy that the runs began with" if results[best].get("start") else "fresh weights, which the runs began with,"
+        decision["why"] = f"{start} won: nothing better was learned"
+        decision["said"] = f"kept {before}, {decision['why']} (mean gap {100 * scores[best]:.3f} % on the runs' own problems; {of_runs})"
+        write(decided, decision)
+        print(decision["said"])
+        return
     comparison = comparer.compare(options.evaluate_seed, options.out / "comparison.json")
     decision["comparison"] = comparison
-    if comparison["no_difference"] and comparison["ended_by"] != "too_few_problems":
-        decision["why"] = "makes no difference"
-    elif not comparison["accepted"] or comparison["no_difference"]:
-        why = why_not(comparison)
-        decision["why"] = "is not shown to be better" + (f": {why}" if why else "")
-    else:
-        decision["promoted"], decision["why"] = True, "is better"
+    decide(decision, comparison, before)
     if decision["promoted"] and options.real != "none":
         data = options.real
         if not data:
@@ -171,13 +210,10 @@ def main():
         real = comparer.compare(options.evaluate_seed, options.out / "comparison-real.json", "--evaluate-data", data, "--margin",
                                 REAL_MARGIN, "--standard-error", REAL_ERROR)
         decision["real"] = real
-        if not (real["accepted"] or (real["no_difference"] and real["ended_by"] != "too_few_problems")):
-            why = why_not(real)
-            decision.update(promoted=False, why="is better, but not shown to be as good on profiles of real models" +
-                            (f": {why}" if why else ""))
-    said = f"promoted, better than {before}" if decision["promoted"] else f"kept {before}, the new one {decision['why']}"
+        decide_by_real(decision, real)
+    said = f"promoted, {decision['why']}" if decision["promoted"] else f"kept {before}, {decision['why']}"
     real = f"; real profiles: {in_points(decision['real'])}" if "real" in decision else ""
-    decision["said"] = f"{said} ({in_points(comparison)}{real}; {best.name} of {len(options.runs)})"
+    decision["said"] = f"{said} ({in_points(comparison)}{real}; {of_runs})"
     write(decided, decision)
     carry_out(decision, options)
     print(decision["said"])

@@ -29,7 +29,7 @@ if [[ -e $out/checkpoint ]]; then
 else
   "$build/automap-train" --out "$out" --resume --preset fast --data synth:mixed \
     --evaluate-small 192 --evaluate-middle 96 --evaluate-deep 32 --evaluate-every 10000 \
-    --learning-rate-updates $((episodes * 2 / 3)) --seed 20200708 --deterministic --episodes "$episodes" --threads "$threads"
+    --learning-rate-updates $((episodes * 2 / 3)) --epsilon-episodes 100000 --seed 20200708 --deterministic --episodes "$episodes" --threads "$threads"
 fi
 # The gate: on problems that have not chosen it the policy is better than the same search without a network.
 {

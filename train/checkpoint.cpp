@@ -12,7 +12,7 @@ namespace automap::train {
 namespace {
 
 constexpr std::string_view kMagic = "AMCHECKP";
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 constexpr std::uint64_t kMostBytes = std::uint64_t{8} << 30;
 
 template <typename T>
@@ -42,8 +42,13 @@ void each_counter(TrainCounters& c, Visit&& visit) {
   visit("infeasible", c.infeasible);
   visit("y", c.y);
   visit("seconds", c.seconds);
+  visit("evaluation_seconds", c.evaluation_seconds);
   visit("update_credit", c.update_credit);
-  visit("next_evaluation", c.next_evaluation);
+  visit("round_problems", c.round_problems);
+  visit("progress", c.progress);
+  visit("evaluated_plays", c.evaluated_plays);
+  visit("evaluated_seconds", c.evaluated_seconds);
+  visit("start_score", c.start_score);
   visit("best_score", c.best_score);
   visit("best_episodes", c.best_episodes);
   visit("evaluations", c.evaluations);
@@ -54,7 +59,7 @@ void each_counter(TrainCounters& c, Visit&& visit) {
 
 void save_checkpoint(const std::string& path, const Checkpoint& checkpoint) {
   Json header = Json::object();
-  header["schema"] = "automap.checkpoint/1";
+  header["schema"] = "automap.checkpoint/2";
   Json& options = header["options"] = Json::object();
   for (const auto& [name, value] : checkpoint.options) options[name] = value;
   header["data"] = checkpoint.data;
@@ -70,7 +75,8 @@ void save_checkpoint(const std::string& path, const Checkpoint& checkpoint) {
                      {"unix_time", point.unix_time},
                      {"values", std::move(values)}});
   }
-  const std::string* const sections[] = {&checkpoint.learner_state, &checkpoint.acting_policy, &checkpoint.best_policy};
+  const std::string* const sections[] = {&checkpoint.learner_state, &checkpoint.acting_policy, &checkpoint.best_policy,
+                                         &checkpoint.start_policy};
   for (const std::string* section : sections) header["sections"].push_back(section->size());
 
   AtomicFile file(path);
@@ -102,7 +108,8 @@ Checkpoint load_checkpoint(const std::string& path) {
   if (bytes.size() < kFixed + 4) throw damaged("cut short");
   const std::uint64_t version = number_at(bytes, 8, 4);
   if (version != kVersion) {
-    throw damaged("checkpoint version " + std::to_string(version) + ", expected " + std::to_string(kVersion));
+    throw damaged("checkpoint version " + std::to_string(version) + ", expected " + std::to_string(kVersion) +
+                  ": resume with the program that wrote it, or start from its policy (--init) in another --out");
   }
   const std::string_view view(bytes);
   if (crc32c(view.substr(0, bytes.size() - 4)) != number_at(bytes, bytes.size() - 4, 4)) {
@@ -133,7 +140,7 @@ Checkpoint load_checkpoint(const std::string& path) {
     }
     std::uint64_t at = kFixed + header_bytes;
     std::size_t section = 0;
-    for (std::string* target : {&out.learner_state, &out.acting_policy, &out.best_policy}) {
+    for (std::string* target : {&out.learner_state, &out.acting_policy, &out.best_policy, &out.start_policy}) {
       const auto size = header.at("sections").at(section++).get<std::uint64_t>();
       if (size > bytes.size() - 4 - at) throw damaged("section " + std::to_string(section) + " is cut short");
       target->assign(bytes, at, size);

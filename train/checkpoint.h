@@ -18,12 +18,18 @@ struct TrainCounters {
   std::uint64_t round = 0;         // the round that is to be learned next
   std::uint64_t next_problem = 0;  // its first problem
   std::uint64_t plays = 0, steps = 0, after_states = 0, decisions = 0, labelled = 0, infeasible = 0;
-  double y = 0;              // sum over the feasible plays
-  double seconds = 0;        // wall time of training, evaluation included
-  double update_credit = 0;  // updates owed, a fraction
-  std::uint64_t next_evaluation = 0;
-  double best_score = 0;
-  std::uint64_t best_episodes = 0;
+  double y = 0;                   // sum over the feasible plays
+  double seconds = 0;             // wall time of training, looks at held-out problems left out
+  double evaluation_seconds = 0;  // of those
+  double update_credit = 0;       // updates owed, a fraction
+  // Of the plays that stand ready: how many problems, and the share of the run that was over when they were begun.
+  std::uint64_t round_problems = 0;
+  double progress = 0;
+  // When the last evaluation was.
+  std::uint64_t evaluated_plays = 0;
+  double evaluated_seconds = 0;
+  double start_score = 0, best_score = 0;
+  std::uint64_t best_episodes = 0;  // 0: the policy that the run began with
   int evaluations = 0, evaluations_since_best = 0;
 };
 
@@ -32,7 +38,7 @@ struct Checkpoint {
   std::string data;                                          // the source's fingerprint
   TrainCounters counters;
   std::vector<CurvePoint> curve;
-  std::string learner_state, acting_policy, best_policy;
+  std::string learner_state, acting_policy, best_policy, start_policy;
 };
 
 void save_checkpoint(const std::string& path, const Checkpoint& checkpoint);

@@ -5,6 +5,7 @@
 #include <ctime>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "common/base/cli.h"
@@ -181,7 +182,8 @@ void Evaluation::solve(WorkerPool& pool) {
   const Policy random_weights = models::untrained_policy(1);
   std::vector<Row> lengths(problems_.size()), times(problems_.size());
   std::vector<std::uint8_t> feasible(problems_.size(), 1);
-  Progress progress("held-out problems", problems_.size(), "problems");
+  std::optional<Progress> progress;
+  if (options_.show_progress) progress.emplace("held-out problems", problems_.size(), "problems");
   pool.start(problems_.size(), [&](std::size_t i) {
     if (StopToken::stop_requested())
       throw Error(ErrorKind::kStopped, "stopped while the held-out problems were solved");
@@ -243,11 +245,11 @@ void Evaluation::solve(WorkerPool& pool) {
     if (!held.proven) {
       for (const double ms : row) held.reference_ms = std::min(held.reference_ms, ms);
     }
-    feasible[i] = std::isfinite(held.reference_ms) && held.reference_ms > 0;
-    progress.update(pool.done());
+    feasible[i] = std::isfinite(held.reference_ms) ? held.reference_ms > 0 : !options_.exact;
+    if (progress) progress->update(pool.done());
   });
   pool.wait();
-  progress.finish();
+  progress.reset();
   if (StopToken::stop_requested()) throw Error(ErrorKind::kStopped, "stopped while the held-out problems were solved");
 
   // Problems without any plan say nothing about a planner.
@@ -313,48 +315,39 @@ std::vector<PlannerLengths> Evaluation::plan(const Policy& policy, WorkerPool& p
 std::vector<double> Evaluation::gaps(const PlannerLengths& lengths) const {
   std::vector<double> out;
   for (std::size_t i = 0; i < problems_.size(); ++i) {
-    out.push_back(lengths.length_ms[i] / problems_[i].reference_ms - 1);
+    const double length = lengths.length_ms[i], reference = problems_[i].reference_ms;
+    // Where nobody knows a plan, whoever finds one has the best.
+    const bool first_plan = !std::isfinite(reference) && std::isfinite(length);
+    out.push_back(first_plan ? 0 : counted_gap(length / reference - 1));
   }
   return out;
 }
 
 Quality Evaluation::quality(const PlannerLengths& lengths, int set, int family) const {
   Quality out;
-  std::vector<double> found;
+  std::vector<double> counted;
   const std::vector<double> all = gaps(lengths);
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (set >= 0 && static_cast<int>(problems_[i].set) != set) continue;
     if (family >= 0 && problems_[i].family != family) continue;
     ++out.problems;
     if (!problems_[i].proven) ++out.unproven;
-    if (!std::isfinite(all[i])) {
-      ++out.failed;
-      continue;
-    }
-    found.push_back(all[i]);
+    if (!std::isfinite(lengths.length_ms[i])) ++out.failed;
+    counted.push_back(all[i]);
   }
-  if (found.empty()) return out;
-  std::sort(found.begin(), found.end());
+  if (counted.empty()) return out;
+  // Before they are sorted, so that it is score() to the last digit.
+  out.mean = mean_of(counted);
+  std::sort(counted.begin(), counted.end());
   const auto at = [&](double share) {
-    return found[std::min(found.size() - 1, static_cast<std::size_t>(share * static_cast<double>(found.size())))];
+    return counted[std::min(counted.size() - 1, static_cast<std::size_t>(share * static_cast<double>(counted.size())))];
   };
-  double sum = 0, optimal = 0;
-  for (const double gap : found) {
-    sum += gap;
-    optimal += gap <= kOptimal ? 1 : 0;
-  }
-  out.mean = sum / static_cast<double>(found.size());
   out.median = at(0.5);
   out.p95 = at(0.95);
-  out.max = found.back();
-  out.optimal = optimal / static_cast<double>(found.size());
+  out.max = counted.back();
+  const auto optimal = std::count_if(counted.begin(), counted.end(), [](double gap) { return gap <= kOptimal; });
+  out.optimal = static_cast<double>(optimal) / static_cast<double>(counted.size());
   return out;
-}
-
-double Evaluation::score(const std::vector<PlannerLengths>& planned) const {
-  double sum = 0;
-  for (const double gap : gaps(planned.back())) sum += std::isfinite(gap) ? gap : kNoPlanGap;
-  return sum / static_cast<double>(problems_.size());
 }
 
 std::string Evaluation::fingerprint() const {
@@ -435,25 +428,6 @@ void check_searchable(const models::Policy& policy, const std::string& path) {
                   std::to_string(a.features) + " numbers, this program has version " +
                   std::to_string(models::kFeatureVersion) + " with " + std::to_string(models::kFeatures),
               "train it again with this program");
-}
-
-PairedDifference paired_difference(const std::vector<double>& a, const std::vector<double>& b) {
-  PairedDifference out;
-  double sum = 0, squares = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    if (!std::isfinite(a[i]) || (!b.empty() && !std::isfinite(b[i]))) continue;
-    const double d = b.empty() ? a[i] : a[i] - b[i];
-    ++out.problems;
-    sum += d;
-    squares += d * d;
-  }
-  if (out.problems == 0) return out;
-  const double n = out.problems;
-  out.mean = sum / n;
-  if (out.problems > 1) {
-    out.standard_error = std::sqrt(std::max(0.0, squares - n * out.mean * out.mean) / (n - 1) / n);
-  }
-  return out;
 }
 
 }  // namespace automap::train

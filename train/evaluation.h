@@ -3,8 +3,9 @@
 //
 //   small:  D <= 16, S <= 8      middle: D 17..64, S <= 8      deep: S 9..16, D <= 64      wide: D > 64
 //
-// gap = L / L_opt - 1, L_opt of solve_exact over the same pivots, stages and schedule; where that does not finish in
-// its time, the best plan known takes its place and the problem counts as not proven. With the simulated objective L is
+// gap = L / L_opt - 1, L_opt of solve_exact over the same pivots, stages and schedule, counted as train/paired.h has
+// it; where that does not finish in its time, the best plan known takes its place and the problem counts as not proven.
+// Problems that nobody knows a plan for are left out. With the simulated objective L is
 // the simulated length and the reference is the simulation of the V-optimal plan, so that gaps may be negative.
 #pragma once
 
@@ -18,6 +19,7 @@
 
 #include "common/pipeline/baselines.h"
 #include "models/policy.h"
+#include "train/paired.h"
 #include "train/problem_source.h"
 #include "train/worker_pool.h"
 
@@ -36,8 +38,9 @@ struct HeldOut {
 };
 
 struct Quality {
-  int problems = 0, failed = 0, unproven = 0;  // failed: no plan found; left out of the figures but not of score()
-  double mean = 0, median = 0, p95 = 0, max = 0, optimal = 0;  // gaps, and the share of problems within 1e-6
+  int problems = 0, failed = 0, unproven = 0;  // failed: no plan found
+  // Of all problems: counted gaps, and the share within 1e-6 of the optimum.
+  double mean = 0, median = 0, p95 = 0, max = 0, optimal = 0;
 };
 
 struct EvaluationOptions {
@@ -47,16 +50,15 @@ struct EvaluationOptions {
   int beam = 16;
   pipeline::Objective objective = pipeline::Objective::kValue;
   std::uint64_t first = 0;  // of the source's rows: problems are drawn from there on
-  // Without the optima: gaps count from the best plan known, which is all that a comparison needs.
+  // Without the optima: gaps count from the best plan known, which is all that a comparison needs. Problems that nobody
+  // knows a plan for stay then (reference_ms infinite): the policies may find one.
   bool exact = true;
   // No problems left are no error: problems() is empty then.
   bool may_be_empty = false;
+  bool show_progress = true;
   bool flat = false;
   models::FlatInput flat_input = models::FlatInput::kRaw;
 };
-
-// What no plan where there is one counts as: a gap of 1000 %.
-constexpr double kNoPlanGap = 10;
 
 // Length of every held-out problem's plan, infinity: none; and what planning took.
 struct PlannerLengths {
@@ -74,6 +76,8 @@ class Evaluation {
              const std::string& cache_path);
 
   const std::vector<HeldOut>& problems() const { return problems_; }
+  // The searches of plan() without a network, the last of them with random weights, and others that learn nothing.
+  static constexpr std::size_t kSearches = 3;
   const std::vector<PlannerLengths>& baselines() const { return baselines_; }
   const ProblemSource& source() const { return *source_; }
   const EvaluationOptions& options() const { return options_; }
@@ -81,12 +85,12 @@ class Evaluation {
   // "greedy", "beam N" and "beam N + corridor" (the flat family: "greedy" only).
   std::vector<PlannerLengths> plan(const models::Policy& policy, WorkerPool& pool) const;
 
-  std::vector<double> gaps(const PlannerLengths& lengths) const;  // infinity where there is no plan
-  // Of a set, or of a family (others: -1).
+  std::vector<double> gaps(const PlannerLengths& lengths) const;  // counted
+  // Of a set, or of a family (all: -1).
   Quality quality(const PlannerLengths& lengths, int set, int family = -1) const;
-  // What checkpoints are chosen by: the mean gap over all problems of plan()'s last search, the one that plans
-  // (automap-infer), no plan counting as kNoPlanGap.
-  double score(const std::vector<PlannerLengths>& planned) const;
+  // What checkpoints are chosen by, and what curve, progress, report and results say: the mean gap over all problems of
+  // plan()'s last search, the one that plans (automap-infer).
+  double score(const std::vector<PlannerLengths>& planned) const { return mean_of(gaps(planned.back())); }
   // Row after the last problem that was drawn: where another evaluation of other problems may begin.
   std::uint64_t next() const { return next_; }
 
@@ -107,13 +111,5 @@ class Evaluation {
 // Throws Error(kData) naming `path` when this program's searches cannot run the policy: other features, or a flat
 // network.
 void check_searchable(const models::Policy& policy, const std::string& path);
-
-// Mean of a - b over the problems both have a plan for, with its standard error.
-struct PairedDifference {
-  int problems = 0;
-  double mean = 0, standard_error = 0;
-};
-// With the standard error of one set of gaps alone where `b` is empty.
-PairedDifference paired_difference(const std::vector<double>& a, const std::vector<double>& b);
 
 }  // namespace automap::train

@@ -16,6 +16,7 @@ class LearnerPort {
   virtual ~LearnerPort() = default;
   virtual void add(models::Episode episode) = 0;
   virtual bool ready() const = 0;
+  virtual void set_progress(double progress) = 0;  // the share of the run that is over
   virtual models::LearnerMetrics update() = 0;
   virtual std::uint64_t updates() const = 0;
   virtual models::Policy policy(const std::string& provenance_json) const = 0;

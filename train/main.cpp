@@ -15,6 +15,7 @@
 #include "common/base/text_table.h"
 #include "common/io/profile_file.h"
 #include "common/pipeline/device_match.h"
+#include "train/comparison.h"
 #include "train/learned_library.h"
 #include "train/options.h"
 #include "train/promotion.h"
@@ -86,154 +87,109 @@ int evaluate(const TrainOptions& o, WorkerPool& pool) {
   }
   const Evaluation evaluation(held_out_source(o), evaluation_options(o), pool, "");
   Json document = Json::object();
-  document["schema"] = "automap.evaluation/1";
+  document["schema"] = "automap.evaluation/2";
   document["problems"] = evaluation.problems().size();
   document["data"] = evaluation.source().fingerprint();
   std::vector<PlannerLengths> all;
+  std::vector<Difference> differences;
+  Json& scores = document["policies"] = Json::array();
   for (std::size_t i = 0; i < policies.size(); ++i) {
-    for (PlannerLengths planner : evaluation.plan(policies[i], pool)) {
-      planner.planner = (policies.size() > 1 ? o.policies[i] + ", " : "policy, ") + planner.planner;
+    const std::vector<PlannerLengths> planned = evaluation.plan(policies[i], pool);
+    scores.push_back({{"policy", o.policies[i]}, {"mean_gap", evaluation.score(planned)}});
+    const std::string name = policies.size() > 1 ? o.policies[i] + ", " : "policy, ";
+    for (Difference difference : differences_of(evaluation, planned)) {
+      difference.planner = name + difference.planner;
+      differences.push_back(std::move(difference));
+    }
+    for (PlannerLengths planner : planned) {
+      planner.planner = name + planner.planner;
       all.push_back(std::move(planner));
     }
   }
   for (const PlannerLengths& baseline : evaluation.baselines()) all.push_back(baseline);
   document["quality"] = quality_json(evaluation, all);
+  document["differences"] = differences_json(differences);
   if (o.json) {
     print_exact(json_text(document));
   } else {
-    print("Gap to the exact optimum: mean / 95th percentile / share optimal\n\n" +
-          quality_table(evaluation, all, false));
+    print("Gap to the exact optimum, no plan counting as " + format_percent(kMostGap) +
+          ": mean / 95th percentile / share optimal\n\n" + quality_table(evaluation, all, false) +
+          "\nPaired differences on the same problems, below 0 where the policy is better, ± standard error\n\n" +
+          difference_table(differences, false));
   }
   return 0;
 }
 
-// What --compare has asked so far: gaps on the same problems, kMostGap at most and where there is no plan.
-struct Compared {
-  std::vector<std::string> searches;
-  std::vector<std::vector<double>> first, second;  // [search][problem]
-  int first_lost = 0, second_lost = 0;             // problems without a plan, last search
-};
-
-// More problems, from row `next` on, which moves behind them. Whether there are more. Only the first look needs any.
-bool ask_more(const TrainOptions& o, const std::vector<models::Policy>& policies, int times, std::uint64_t* next,
-              WorkerPool& pool, Compared* out) {
-  EvaluationOptions options = evaluation_options(o);
-  for (int& count : options.problems) count *= times;
-  options.first = *next;
-  // Both gaps count from the same plan: the difference needs no optimum.
-  options.exact = false;
-  options.may_be_empty = !out->searches.empty();
-  const Evaluation evaluation(held_out_source(o), options, pool, "");
-  *next = evaluation.next();
-  if (evaluation.problems().empty()) return false;
-  const auto first = evaluation.plan(policies[0], pool);
-  const auto second = policies.size() == 1 ? evaluation.baselines() : evaluation.plan(policies[1], pool);
-  const std::size_t searches = std::min(first.size(), second.size());
-  out->first.resize(searches);
-  out->second.resize(searches);
-  out->searches.clear();
-  for (std::size_t p = 0; p < searches; ++p) {
-    out->searches.push_back(first[p].planner);
-    const auto append = [&](const PlannerLengths& lengths, std::vector<double>* to) {
-      int lost = 0;
-      for (const double gap : evaluation.gaps(lengths)) {
-        to->push_back(std::min(gap, PromotionTest::kMostGap));  // infinity: no plan
-        lost += std::isfinite(gap) ? 0 : 1;
-      }
-      return p + 1 == searches ? lost : 0;
-    };
-    out->first_lost += append(first[p], &out->first[p]);
-    out->second_lost += append(second[p], &out->second[p]);
-  }
-  return evaluation.source().size() == 0 || *next < evaluation.source().size();
-}
-
-// Empty, or why --compare ended before it was settled.
-std::string why_unsettled(const PromotionTest& test, const PairedDifference& judged, double asked) {
-  if (!test.unsettled()) return "";
-  if (!test.enough()) {
-    return std::to_string(judged.problems) + " problems could be judged, at least " +
-           std::to_string(PromotionTest::kLeastProblems) + " are needed: nothing is accepted";
-  }
-  return "the standard error of the difference is " + format_number(test.standard_error() * 100) + " %, " +
-         format_number(asked * 100) + " % were asked for: " +
-         (test.looks() == PromotionTest::kMostLooks ? std::to_string(PromotionTest::kMostLooks) + " looks are the most"
-                                                    : std::string("there are no more problems"));
-}
-
 // --compare: is the first policy better than the second, or than the same search without a network? Judged by the last
-// search (beam + corridor).
+// search (beam + corridor). A signal or --time-limit ends it with what it has.
 int compare(const TrainOptions& o, WorkerPool& pool) {
   std::vector<models::Policy> policies;
   for (const std::string& path : o.policies) {
     policies.push_back(models::Policy::load(path));
     check_searchable(policies.back(), path);
   }
-  const bool alone = policies.size() == 1;
-  const std::string other = alone ? "the same search without a network" : printable(o.policies[1]);
-  Compared asked;
-  std::uint64_t next = 0;
+  const StopToken stop;
+  Comparison comparison(policies, held_out_source(o), evaluation_options(o), pool, o.time_limit_s);
+  const Compared& compared = comparison.compared();
   PromotionTest test(o.margin, o.standard_error);
   PairedDifference judged;
+  Asked asked = Asked::kAll;
   for (int times = 1;;) {
-    const bool more = ask_more(o, policies, times, &next, pool, &asked);
-    judged = paired_difference(asked.first.back(), asked.second.back());
-    if (!test.look(judged, asked.first_lost, asked.second_lost) || !more) break;
+    asked = comparison.ask(times);
+    judged = paired_difference(compared.first.back(), compared.second.back());
+    if (!test.look(judged, compared.first_lost, compared.second_lost) || asked != Asked::kAll) break;
     // As many again as there are.
     if (test.looks() > 1) times *= 2;
   }
-  const bool no_difference = test.no_difference(), accepted = test.accepted();
+  const bool stopped = asked == Asked::kStopped && test.unsettled();
   Json document;
-  document["schema"] = "automap.comparison/2";
+  document["schema"] = "automap.comparison/3";
   document["policies"] = o.policies;
+  document["same_policy"] = policies.size() == 2 && policies[0].architecture() == policies[1].architecture() &&
+                            policies[0].weights() == policies[1].weights();
   document["problems"] = judged.problems;
   document["looks"] = test.looks();
   document["margin"] = o.margin;
   document["sigmas"] = PromotionTest::kSigmas;
   Json& rows = document["differences"] = Json::array();
-  TextTable table({{"search", TextTable::Align::kLeft}, {"first"}, {"second"}, {"difference"}, {"standard error"}});
-  for (std::size_t p = 0; p < asked.searches.size(); ++p) {
-    const PairedDifference d = paired_difference(asked.first[p], asked.second[p]);
-    const double first = paired_difference(asked.first[p], {}).mean,
-                 second = paired_difference(asked.second[p], {}).mean;
-    rows.push_back({{"planner", asked.searches[p]},
+  TextTable table({{"search", TextTable::Align::kLeft}, {"first"}, {"second"}, {"difference"}, {"95 % interval"}});
+  for (std::size_t p = 0; p < compared.searches.size(); ++p) {
+    const PairedDifference d = paired_difference(compared.first[p], compared.second[p]);
+    const Interval interval = interval_95(d);
+    const double first = mean_of(compared.first[p]), second = mean_of(compared.second[p]);
+    rows.push_back({{"planner", compared.searches[p]},
                     {"first_mean", first},
                     {"second_mean", second},
                     {"mean", d.mean},
-                    {"standard_error", d.standard_error}});
-    table.add_row({asked.searches[p], format_percent(first), format_percent(second), format_number(d.mean * 100) + " %",
-                   format_number(d.standard_error * 100) + " %"});
+                    {"standard_error", d.standard_error},
+                    {"low", interval.low},
+                    {"high", interval.high}});
+    table.add_row(
+        {compared.searches[p], gap_text(first), gap_text(second), difference_text(d), interval_text(interval)});
   }
   document["difference"] = judged.mean;
   document["standard_error"] = judged.standard_error;
+  document["lower_bound"] = test.lower_bound();
   document["upper_bound"] = test.upper_bound();
-  document["first_lost"] = asked.first_lost;
-  document["second_lost"] = asked.second_lost;
-  document["ended_by"] = test.ended_by();
-  document["no_difference"] = no_difference;
-  document["accepted"] = accepted;
-  const std::string warning = why_unsettled(test, judged, o.standard_error);
+  document["first_lost"] = compared.first_lost;
+  document["second_lost"] = compared.second_lost;
+  document["ended_by"] = ended_by(test, asked);
+  document["verdict"] = to_string(test.verdict());
+  document["all_alike"] = test.all_alike();
+  document["accepted"] = test.accepted();
+  const std::string warning = why_unsettled(test, asked, judged.problems, o.standard_error);
   if (!warning.empty()) log_warning(warning);
   if (o.json) {
     print_exact(json_text(document));
-    return 0;
+  } else {
+    print("Mean gaps (at most " + format_percent(kMostGap) + ", no plan as much) over the best plan known, " +
+          std::to_string(judged.problems) + " held-out problems in " + std::to_string(test.looks()) +
+          (test.looks() == 1 ? " look" : " looks") + "\n\n" + table.render() + "\n" +
+          verdict_text(printable(o.policies[0]),
+                       policies.size() == 1 ? "the same search without a network" : printable(o.policies[1]), o.margin,
+                       test, compared, warning));
   }
-  const std::string than = o.margin == 0 ? "0" : format_percent(o.margin);
-  const std::string bound = "difference at most " + format_number(test.upper_bound() * 100) + " %";
-  const std::string sigmas = format_number(PromotionTest::kSigmas) + " standard errors ";
-  const std::string why = no_difference                               ? "no difference at all"
-                          : accepted                                  ? bound + " < " + than
-                          : std::string(test.ended_by()) == "refused" ? "difference - " + sigmas + "> " + than
-                          : !warning.empty()                          ? warning
-                          : test.loses_plans() ? "no plan on " + std::to_string(asked.first_lost) +
-                                                     " problems, the other's on " + std::to_string(asked.second_lost)
-                                               : bound + " >= " + than;
-  print("Mean gaps (at most " + format_percent(PromotionTest::kMostGap) + ") over the best plan known, " +
-        std::to_string(judged.problems) + " held-out problems in " + std::to_string(test.looks()) +
-        (test.looks() == 1 ? " look" : " looks") + "\n\n" + table.render() + "\n" + printable(o.policies[0]) + " is " +
-        (accepted ? "better than " : "NOT shown to be better than ") + other + " (" + asked.searches.back() + ": " +
-        why + ")\n");
-  return 0;
+  return stopped ? kExitStoppedEarly : 0;
 }
 
 TrainerSettings settings_of(const TrainOptions& o, const OptionTable& table) {
@@ -258,10 +214,11 @@ TrainerSettings settings_of(const TrainOptions& o, const OptionTable& table) {
   s.play.epsilon_episodes = o.epsilon_episodes;
   s.play.exponential = o.epsilon_schedule == "exponential";
   s.seed = o.seed;
-  s.round_problems = std::max(1, o.round_episodes / o.plays_per_problem);
+  s.round_problems = o.round_episodes == 0 ? 0 : std::max(1, o.round_episodes / o.plays_per_problem);
   s.batch = o.learner.batch;
   s.replay_ratio = o.replay_ratio;
   s.time_s = o.time_s;
+  s.deterministic = o.deterministic;
   s.episodes = o.episodes;
   s.checkpoint_every_s = o.checkpoint_every_s;
   s.evaluate_every = o.evaluate_every;
@@ -310,6 +267,8 @@ std::unique_ptr<LearnerPort> make_learner(TrainOptions& o, const OptionTable& ta
 // What a run ends with on standard output.
 void print_result(const TrainOptions& o, const TrainResult& result, const Evaluation& evaluation, std::uint64_t updates,
                   const std::vector<PlannerLengths>& after, const std::vector<PlannerLengths>& before) {
+  const std::vector<Difference> differences =
+      differences_of(evaluation, after, result.start_won() ? std::vector<PlannerLengths>{} : before);
   std::vector<PlannerLengths> rows;
   for (PlannerLengths planner : after) {
     planner.planner = "policy, " + planner.planner;
@@ -325,7 +284,7 @@ void print_result(const TrainOptions& o, const TrainResult& result, const Evalua
   const double steps_per_s = static_cast<double>(result.session_steps) / seconds;
   if (o.json) {
     Json document;
-    document["schema"] = "automap.training/1";
+    document["schema"] = "automap.training/2";
     document["run"] = o.out;
     document["ended_after"] = result.reason;
     document["stopped"] = result.stopped;
@@ -334,16 +293,23 @@ void print_result(const TrainOptions& o, const TrainResult& result, const Evalua
     document["episodes_per_s"] = episodes_per_s;
     document["steps_per_s"] = steps_per_s;
     document["updates"] = updates;
+    document["evaluations"] = result.counters.evaluations;
+    document["evaluation_seconds"] = result.counters.evaluation_seconds;
+    document["start"] = o.init.empty() ? Json(nullptr) : Json(o.init);
+    document["start_score"] = result.counters.start_score;
+    document["start_won"] = result.start_won();
     document["score"] = result.counters.best_score;
     document["best_episodes"] = result.counters.best_episodes;
     document["quality"] = quality_json(evaluation, rows);
+    document["differences"] = differences_json(differences);
     print_exact(json_text(document));
   } else {
     print("Ended after " + result.reason + ": " + format_count(static_cast<long long>(result.counters.plays)) +
           " episodes, " + format_count(std::llround(episodes_per_s)) + " episodes/s, " +
-          format_count(std::llround(steps_per_s)) + " steps/s\n\nGaps: mean / 95th percentile / share optimal\n\n" +
-          quality_table(evaluation, rows, false) + "\n" + printable(o.out + "/policy.bin, " + o.out + "/report.md") +
-          "\n");
+          format_count(std::llround(steps_per_s)) + " steps/s\n" + evaluation_cost(result.counters, evaluation) +
+          "\n\nGaps: mean / 95th percentile / share optimal\n\n" + quality_table(evaluation, rows, false) + "\n" +
+          difference_table(differences, false) + "\n" + "The policy is " + best_text(result) + "\n" +
+          printable(o.out + "/policy.bin, " + o.out + "/report.md") + "\n");
   }
 }
 
@@ -391,7 +357,8 @@ int run_training(int argc, char** argv, TrainOptions& o, const OptionTable& tabl
   if (!o.init.empty() && !resuming) init = models::Policy::load(o.init);
   std::unique_ptr<LearnerPort> learner = make_learner(o, table, library, &init);
   settings.options = learning_options(table);
-  settings.starts_from_policy = !o.init.empty();
+  // The file's own bytes say where it comes from; one for another objective becomes one for this.
+  if (init && init->architecture().objective == o.learner.objective) settings.start_policy = init->serialize();
   LocalPlayers own_players(*source, settings.play, settings.seed, pool);
   std::optional<RankPlayers> rank_players;
   if (link) settings.players = &rank_players.emplace(*link, own_players, facts);
@@ -403,12 +370,10 @@ int run_training(int argc, char** argv, TrainOptions& o, const OptionTable& tabl
   if (link) about["ranks"] = link->size();
   write_file_atomic(o.out + "/run.json", json_text(about));
   const Evaluation evaluation(held_out, evaluation_options(o), pool, o.out + "/heldout.json");
-  std::vector<PlannerLengths> before;
-  if (init) before = evaluation.plan(*init, pool);
-
   const TrainResult result =
       train::train(*learner, *source, evaluation, pool, settings, checkpoint ? &*checkpoint : nullptr);
   const std::vector<PlannerLengths> after = evaluation.plan(result.best, pool);
+  const std::vector<PlannerLengths> before = result.start_won() ? after : evaluation.plan(result.start, pool);
   folder.check();
   write_file_atomic(o.out + "/report.md",
                     report_markdown(o, *source, evaluation, result, after, before, pool.threads()));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
@@ -12,15 +13,18 @@
 #include "common/base/text_table.h"
 #include "models/features.h"
 #include "models/flat_env.h"
+#include "train/trainer.h"
 
 namespace automap::train {
 namespace {
 
 // Options that may change from one session of a run to the next.
-const char* const kFree[] = {
-    "evaluate",       "compare", "out",      "threads",       "time",       "episodes",    "resume", "checkpoint-every",
-    "standard-error", "device",  "init",     "patience",      "margin",     "preset",      "json",   "quiet",
-    "verbose",        "data",    "finetune", "init-or-fresh", "trust-data", "rank-timeout"};
+const char* const kFree[] = {"evaluate",       "compare",      "out",       "threads",
+                             "time",           "episodes",     "resume",    "checkpoint-every",
+                             "standard-error", "device",       "init",      "patience",
+                             "margin",         "preset",       "json",      "quiet",
+                             "verbose",        "data",         "finetune",  "init-or-fresh",
+                             "trust-data",     "rank-timeout", "time-limit"};
 
 std::vector<int> parse_hidden(const std::string& text) {
   std::vector<int> out;
@@ -82,7 +86,9 @@ TrainOptions preset_options(const std::string& preset) {
   TrainOptions o;
   o.preset = preset;
   o.learner.replay_episodes = 100000;
-  o.learner.learning_rate_updates = 70000;
+  // Schedules last as long as the run.
+  o.learner.learning_rate_updates = 0;
+  o.learner.beta_updates = 0;
   o.learner.replay_labels = 16384;
   o.learner.batch = 64;
   o.learner.label_batch = 64;
@@ -97,9 +103,6 @@ TrainOptions preset_options(const std::string& preset) {
     o.evaluate_middle = 160;
     o.evaluate_deep = 48;
     o.evaluate_exact_s = 20;
-    o.evaluate_every = 250000;
-    o.epsilon_episodes = 1000000;
-    o.learner.learning_rate_updates = 400000;
     o.learner.replay_labels = 32768;
     o.learner.replay_episodes = 400000;
     return o;
@@ -107,6 +110,9 @@ TrainOptions preset_options(const std::string& preset) {
   if (preset == "rainbow") {
     // --distributional is a switch.
     models::use_rainbow(o.learner);
+    // One for every 500 updates of the 70 000 that the recipe was tuned with.
+    o.learner.target_copies = 140;
+    o.learner.beta_updates = 0;
     o.returns = "n-step";
     o.label_fraction = 0;
     o.best_return = false;
@@ -135,7 +141,6 @@ TrainOptions preset_options(const std::string& preset) {
     o.learner.ema = 0;
     o.learner.label_weight = 0;
     o.label_fraction = 0;
-    o.learner.learning_rate_updates = 50000;
     o.best_return = false;
     o.plays_per_problem = 50;
     o.round_episodes = 500;
@@ -228,8 +233,10 @@ void declare_playing(OptionTable& table, TrainOptions& o) {
   table.group("Playing");
   table.add(&o.objective, "objective", "what a plan is judged by: the closed form V, or the event simulation")
       .choices({"value", "simulated"});
-  table.add(&o.round_episodes, "round-episodes", "plays between two publications of the weights")
-      .range(1, 1000000)
+  table
+      .add(&o.round_episodes, "round-episodes",
+           "plays between two publications of the weights; 0: at most 1024, and fewer in short runs")
+      .range(0, 1000000)
       .advanced();
   table.add(&o.plays_per_problem, "plays-per-problem", "plays of each problem, one after the other")
       .range(1, 1000)
@@ -239,7 +246,8 @@ void declare_playing(OptionTable& table, TrainOptions& o) {
       .advanced();
   table.add(&o.epsilon_start, "epsilon-start", "share of random decisions at the start").range(0, 1).advanced();
   table.add(&o.epsilon_end, "epsilon-end", "share of random decisions at the end").range(0, 1).advanced();
-  table.add(&o.epsilon_episodes, "epsilon-episodes", "plays from the start value to the end value").advanced();
+  table.add(&o.epsilon_episodes, "epsilon-episodes", "plays from the start value to the end value; 0: the whole run")
+      .advanced();
   table.add(&o.epsilon_schedule, "epsilon-schedule", "how it falls").choices({"linear", "exponential"}).advanced();
   table.add(&o.near_bound, "near-bound", "share of the random decisions among the better half by bound")
       .range(0, 1)
@@ -305,7 +313,9 @@ void declare_learning(OptionTable& table, TrainOptions& o) {
       .advanced();
   table.add(&o.learner.learning_rate, "learning-rate", "of Adam, at the start").range(1e-9, 1).advanced();
   table.add(&o.learner.learning_rate_end, "learning-rate-end", "at the end").range(0, 1).advanced();
-  table.add(&o.learner.learning_rate_updates, "learning-rate-updates", "updates from start to end, along a cosine")
+  table
+      .add(&o.learner.learning_rate_updates, "learning-rate-updates",
+           "updates from start to end, along a cosine; 0: the whole run")
       .advanced();
   table.add(&o.learner.adam_epsilon, "adam-epsilon", "of Adam").range(1e-12, 1).advanced();
   table.add(&o.learner.clip_norm, "clip-norm", "gradients are cut to this norm; 0: never").range(0, 1e9).advanced();
@@ -322,11 +332,16 @@ void declare_learning(OptionTable& table, TrainOptions& o) {
   table.add(&o.learner.target_every, "target-update", "updates between copies to the target network; 0: none")
       .range(0, 1e9)
       .advanced();
+  table
+      .add(&o.learner.target_copies, "target-copies",
+           "copies in the whole run, at most, so that longer runs copy less often; 0: as many as --target-update gives")
+      .range(0, 1e9)
+      .advanced();
   table.add_on_off(&o.learner.prioritized, "prioritized", "prioritized replay").advanced();
   table.add(&o.learner.priority_alpha, "priority-alpha", "how strong").range(0, 1).advanced();
   table.add(&o.learner.priority_beta, "priority-beta", "importance weights at the start").range(0, 1).advanced();
   table.add(&o.learner.priority_beta_end, "priority-beta-end", "and at the end").range(0, 1).advanced();
-  table.add(&o.learner.beta_updates, "priority-beta-updates", "updates from start to end").advanced();
+  table.add(&o.learner.beta_updates, "priority-beta-updates", "updates from start to end; 0: the whole run").advanced();
 }
 
 void declare_evaluation(OptionTable& table, TrainOptions& o) {
@@ -339,11 +354,18 @@ void declare_evaluation(OptionTable& table, TrainOptions& o) {
       .reads_folder()
       .metavar("DATA");
   table.add(&o.evaluate_seed, "evaluate-seed", "of the held-out problems").advanced();
-  table.add(&o.evaluate_small, "evaluate-small", "problems of at most 16 devices and 8 stages").range(0, 1000000);
-  table.add(&o.evaluate_middle, "evaluate-middle", "problems of 17 to 64 devices and at most 8 stages")
+  table
+      .add(&o.evaluate_small, "evaluate-small",
+           "problems of at most 16 devices and 8 stages; where not given fewer in short runs")
       .range(0, 1000000);
-  table.add(&o.evaluate_deep, "evaluate-deep", "problems of 9 to 16 stages and at most 64 devices").range(0, 1000000);
-  table.add(&o.evaluate_every, "evaluate-every", "plays between two evaluations").range(1, 1e12);
+  table.add(&o.evaluate_middle, "evaluate-middle", "problems of 17 to 64 devices and at most 8 stages, likewise")
+      .range(0, 1000000);
+  table.add(&o.evaluate_deep, "evaluate-deep", "problems of 9 to 16 stages and at most 64 devices, likewise")
+      .range(0, 1000000);
+  table
+      .add(&o.evaluate_every, "evaluate-every",
+           "plays between two evaluations; 0: 24 evaluations in a run, and the start's")
+      .range(0, 1e12);
   table
       .add_seconds(&o.evaluate_exact_s, "evaluate-exact-time",
                    "for the exact optimum of one held-out problem; with --deterministic that much counted work")
@@ -360,6 +382,10 @@ void declare_evaluation(OptionTable& table, TrainOptions& o) {
            "--compare: problems are asked until it is settled, or the difference is known this well")
       .range(1e-6, 1)
       .advanced();
+  table
+      .add_seconds(&o.time_limit_s, "time-limit",
+                   "--compare: no more problems after this time; the verdict is by those that were asked")
+      .range(0.001, 1e9);
 }
 
 }  // namespace
@@ -423,17 +449,30 @@ bool parse_options(int argc, const char* const* argv, OptionTable& table, TrainO
       if (table.source_of(name) == "default") target = value;
     };
     unless_given("time", options.time_s, 30.0);
-    unless_given("evaluate-every", options.evaluate_every, std::uint64_t{4000});
-    // So that a second holds a few rounds, and the optima of the model's own questions take no longer than learning.
-    unless_given("round-episodes", options.round_episodes, 32);
+    // So that the optima of the model's own questions take no longer than learning.
     unless_given("evaluate-exact-time", options.evaluate_exact_s, 0.2);
     unless_given("epsilon-start", options.epsilon_start, 0.2);
-    unless_given("epsilon-episodes", options.epsilon_episodes, std::uint64_t{10000});
     unless_given("learning-rate", options.learner.learning_rate, 3e-4);
-    unless_given("learning-rate-updates", options.learner.learning_rate_updates, std::uint64_t{10000});
+  }
+  // Of a short run no larger part goes into the held-out problems. Those of a longer session stay these: the run's
+  // config.ini says how many.
+  if (!options.finetune && !options.evaluate && !options.compare) {
+    constexpr double kProblemsPerSecond = 1.28, kFewest = 48;
+    double seconds = options.time_s;
+    if (options.episodes > 0) {
+      const double counted = static_cast<double>(options.episodes) / kPlaysPerSecond;
+      seconds = table.source_of("time") == "default" ? counted : std::min(seconds, counted);
+    }
+    const double all = options.evaluate_small + options.evaluate_middle + options.evaluate_deep;
+    const double share = std::min(1.0, std::max(kFewest, kProblemsPerSecond * seconds) / std::max(1.0, all));
+    for (auto& [name, count] : {std::pair<const char*, int*>{"evaluate-small", &options.evaluate_small},
+                                {"evaluate-middle", &options.evaluate_middle},
+                                {"evaluate-deep", &options.evaluate_deep}}) {
+      if (table.source_of(name) == "default") *count = static_cast<int>(std::lround(*count * share));
+    }
   }
   // Who counts episodes does not want the preset's time to end the run.
-  if (options.episodes > 0 && table.source_of("time") == "default") options.time_s = 1e9;
+  if (options.episodes > 0 && table.source_of("time") == "default") options.time_s = kNoTimeLimit;
   return true;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,12 +39,12 @@ struct TrainOptions {
 
   // Actors.
   std::string objective = "value";
-  int round_episodes = 1024, plays_per_problem = 8, children = 48;
+  int round_episodes = 0, plays_per_problem = 8, children = 48;  // round_episodes 0: as the run's length has it
   double epsilon_start = 0.6, epsilon_end = 0.05;
-  std::uint64_t epsilon_episodes = 100000;
-  double near_bound = 0.5;   // share of the random choices drawn from the better half by bound
-  bool best_return = true;   // targets are the best returns met below a decision
-  double replay_ratio = 16;  // decisions learned from per decision played, at most
+  std::uint64_t epsilon_episodes = 0;  // 0: the whole run
+  double near_bound = 0.5;             // share of the random choices drawn from the better half by bound
+  bool best_return = true;             // targets are the best returns met below a decision
+  double replay_ratio = 16;            // decisions learned from per decision played, at most
   std::string epsilon_schedule = "linear";
 
   // Exact labels.
@@ -63,11 +64,12 @@ struct TrainOptions {
   std::string evaluate_data;  // empty: the generator of --data, or rows of it that are held out
   std::uint64_t evaluate_seed = 20070404;
   int evaluate_small = 128, evaluate_middle = 48, evaluate_deep = 16;
-  std::uint64_t evaluate_every = 50000;  // episodes
-  double evaluate_exact_s = 5;           // exact optimum of one held-out problem
-  int patience = 0;                      // evaluations without a better one; 0: never stop early
+  std::uint64_t evaluate_every = 0;  // episodes; 0: kEvaluations in a run
+  double evaluate_exact_s = 5;       // exact optimum of one held-out problem
+  int patience = 0;                  // evaluations without a better one; 0: never stop early
   int beam = 16;
-  double margin = 0, standard_error = 0.0003;  // --compare
+  double margin = 0, standard_error = 0.0003;                     // --compare
+  double time_limit_s = std::numeric_limits<double>::infinity();  // --compare
 
   bool json = false;
 

@@ -4,7 +4,9 @@
 
 namespace automap::train {
 
-void LocalPlayers::begin(std::uint64_t first, std::size_t count, std::shared_ptr<const models::Policy> policy) {
+void LocalPlayers::begin(std::uint64_t first, std::size_t count, std::shared_ptr<const models::Policy> policy,
+                         double progress) {
+  options_.progress = progress;
   played_.clear();
   played_.resize(count);
   pool_.start(count, [this, first, policy = std::move(policy)](std::size_t i) {

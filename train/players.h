@@ -1,5 +1,5 @@
 // Who plays the problems of a round: the threads of this process, or those of all ranks of a run (rank_players.h). What
-// is played depends on nobody: a play is its problem's number, its policy and the seed.
+// is played depends on nobody: a play is its problem's number, its policy, the run's progress and the seed.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,10 @@ namespace automap::train {
 class Players {
  public:
   virtual ~Players() = default;
-  // Begins to play problems first .. first + count - 1, while the caller does something else.
-  virtual void begin(std::uint64_t first, std::size_t count, std::shared_ptr<const models::Policy> policy) = 0;
+  // Begins to play problems first .. first + count - 1, while the caller does something else. `progress`: the share of
+  // the run that is over, for what is played at random (PlayOptions).
+  virtual void begin(std::uint64_t first, std::size_t count, std::shared_ptr<const models::Policy> policy,
+                     double progress) = 0;
   // Waits for all of them, in the order of their numbers. Nothing of the round where it could not be played to its end;
   // lost() then says why. Throws what a play threw.
   virtual std::vector<models::Played> finish() = 0;
@@ -30,12 +32,13 @@ class LocalPlayers : public Players {
  public:
   LocalPlayers(const ProblemSource& source, const models::PlayOptions& options, std::uint64_t seed, WorkerPool& pool)
       : source_(source), options_(options), seed_(seed), pool_(pool) {}
-  void begin(std::uint64_t first, std::size_t count, std::shared_ptr<const models::Policy> policy) override;
+  void begin(std::uint64_t first, std::size_t count, std::shared_ptr<const models::Policy> policy,
+             double progress) override;
   std::vector<models::Played> finish() override;
 
  private:
   const ProblemSource& source_;
-  const models::PlayOptions options_;
+  models::PlayOptions options_;
   const std::uint64_t seed_;
   WorkerPool& pool_;
   std::vector<models::Played> played_;

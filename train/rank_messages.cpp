@@ -140,6 +140,7 @@ std::string bytes_of_message(const PlayOrder& order) {
   out.put(order.first);
   out.put(order.count);
   out.put_string(order.policy);
+  out.put(order.progress);
   return std::move(out.bytes());
 }
 
@@ -197,6 +198,7 @@ PlayOrder order_of_message(std::string_view bytes, const std::string& source) {
   order.first = in.get<std::uint64_t>();
   order.count = in.get<std::uint64_t>();
   order.policy = in.get_string();
+  order.progress = in.get<double>();
   close(in);
   return order;
 }

@@ -38,7 +38,8 @@ std::string rank_difference(const RankFacts& ours, const RankFacts& theirs);
 
 struct PlayOrder {
   std::uint64_t first = 0, count = 0;
-  std::string policy;  // serialized
+  std::string policy;   // serialized
+  double progress = 0;  // of the run
 };
 struct PlayAnswer {
   bool stop_requested = false;

@@ -49,14 +49,15 @@ RankPlayers::RankPlayers(models::RankLink& link, Players& own, const RankFacts& 
   own_share_ = (own_threads_ - 0.75) / threads;
 }
 
-void RankPlayers::begin(std::uint64_t first, std::size_t count, std::shared_ptr<const models::Policy> policy) {
+void RankPlayers::begin(std::uint64_t first, std::size_t count, std::shared_ptr<const models::Policy> policy,
+                        double progress) {
   begun_ = Clock::now();
   // Blocks: rank 0's in front, the others' behind it by their threads.
   const auto own = static_cast<std::size_t>(std::llround(own_share_ * static_cast<double>(count)));
   std::size_t left = link_.size() == 1 ? 0 : count - std::min(count, own);
   int threads = 0;
   for (std::size_t rank = 1; rank < others_.size(); ++rank) threads += others_[rank].threads;
-  own_.begin(first, count - left, policy);
+  own_.begin(first, count - left, policy, progress);
   std::uint64_t at = first + count - left;
   for (std::size_t rank = 1; rank < others_.size(); ++rank) {
     Other& other = others_[rank];
@@ -64,7 +65,7 @@ void RankPlayers::begin(std::uint64_t first, std::size_t count, std::shared_ptr<
     left -= other.count;
     threads -= other.threads;
     if (!lost_.empty()) return;
-    const std::string bytes = bytes_of_message(PlayOrder{at, other.count, policy->serialize()});
+    const std::string bytes = bytes_of_message(PlayOrder{at, other.count, policy->serialize(), progress});
     at += other.count;
     traffic_.sent_bytes += bytes.size();
     if (!link_.send(static_cast<int>(rank), bytes)) lose(static_cast<int>(rank));
@@ -159,7 +160,8 @@ int serve_ranks(models::RankLink& link, const std::function<RankWork()>& open,
         const PlayOrder order = order_of_message(*bytes, source);
         try {
           work.players->begin(order.first, static_cast<std::size_t>(order.count),
-                              std::make_shared<const models::Policy>(models::Policy::parse(order.policy, source)));
+                              std::make_shared<const models::Policy>(models::Policy::parse(order.policy, source)),
+                              order.progress);
           played.played = work.players->finish();
         } catch (const Error& e) {
           failure = e;

@@ -29,7 +29,8 @@ class RankPlayers : public Players {
   // Error(kIo) when one is gone. `own` plays this rank's part.
   RankPlayers(models::RankLink& link, Players& own, const RankFacts& facts);
 
-  void begin(std::uint64_t first, std::size_t count, std::shared_ptr<const models::Policy> policy) override;
+  void begin(std::uint64_t first, std::size_t count, std::shared_ptr<const models::Policy> policy,
+             double progress) override;
   std::vector<models::Played> finish() override;
   std::string lost() const override { return lost_; }
   bool stop_requested() const override { return stop_requested_; }

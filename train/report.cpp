@@ -16,7 +16,6 @@ namespace {
 
 std::string cell(const Quality& q) {
   if (q.problems == 0) return "-";
-  if (q.problems == q.failed) return "none";
   return format_percent(q.mean) + " / " + format_percent(q.p95) + " / " + format_percent(q.optimal) +
          (q.failed > 0 ? " (" + std::to_string(q.failed) + " without)" : "");
 }
@@ -54,6 +53,18 @@ std::string markdown(const std::vector<std::vector<std::string>>& rows) {
   return out;
 }
 
+// Names on the left, figures on the right.
+std::string table_of(const std::vector<std::vector<std::string>>& rows, bool as_markdown, std::size_t names = 1) {
+  if (as_markdown) return markdown(rows);
+  std::vector<TextTable::Column> columns;
+  for (std::size_t c = 0; c < rows.front().size(); ++c) {
+    columns.push_back({rows.front()[c], c < names ? TextTable::Align::kLeft : TextTable::Align::kRight});
+  }
+  TextTable table(columns);
+  for (std::size_t r = 1; r < rows.size(); ++r) table.add_row(rows[r]);
+  return table.render();
+}
+
 // Who sets it: updates per play are the same whoever does.
 std::string pace(int threads, double learner_share) {
   constexpr double kBusy = 0.9;
@@ -76,16 +87,18 @@ std::vector<int> sets_in(const Evaluation& evaluation) {
 }  // namespace
 
 std::string quality_table(const Evaluation& evaluation, const std::vector<PlannerLengths>& planners, bool as_markdown) {
-  const std::vector<int> sets = sets_in(evaluation);
+  std::vector<int> sets = sets_in(evaluation);
+  if (sets.size() > 1) sets.push_back(-1);
   std::vector<std::vector<std::string>> rows = {{"planner"}};
   for (const int set : sets) {
     int count = 0, unproven = 0;
     for (const HeldOut& held : evaluation.problems()) {
-      if (static_cast<int>(held.set) != set) continue;
+      if (set >= 0 && static_cast<int>(held.set) != set) continue;
       ++count;
       unproven += held.proven ? 0 : 1;
     }
-    rows.front().push_back(std::string(to_string(static_cast<HeldOutSet>(set))) + " (" + std::to_string(count) +
+    const std::string name = set < 0 ? "all" : to_string(static_cast<HeldOutSet>(set));
+    rows.front().push_back(name + " (" + std::to_string(count) +
                            (unproven > 0 ? ", " + std::to_string(unproven) + " unproven" : "") + ")");
   }
   rows.front().push_back("planning");
@@ -95,14 +108,7 @@ std::string quality_table(const Evaluation& evaluation, const std::vector<Planne
     row.push_back(format_ms(planner.planning_ms));
     rows.push_back(std::move(row));
   }
-  if (as_markdown) return markdown(rows);
-  std::vector<TextTable::Column> columns;
-  for (std::size_t c = 0; c < rows.front().size(); ++c) {
-    columns.push_back({rows.front()[c], c == 0 ? TextTable::Align::kLeft : TextTable::Align::kRight});
-  }
-  TextTable table(columns);
-  for (std::size_t r = 1; r < rows.size(); ++r) table.add_row(rows[r]);
-  return table.render();
+  return table_of(rows, as_markdown);
 }
 
 std::string family_table(const Evaluation& evaluation, const std::vector<PlannerLengths>& planners) {
@@ -144,6 +150,76 @@ Json quality_json(const Evaluation& evaluation, const std::vector<PlannerLengths
   return out;
 }
 
+std::vector<Difference> differences_of(const Evaluation& evaluation, const std::vector<PlannerLengths>& planned,
+                                       const std::vector<PlannerLengths>& started_with) {
+  std::vector<Difference> out;
+  const auto add = [&](const PlannerLengths& planner, const std::string& to, const PlannerLengths& other) {
+    out.push_back({planner.planner, to, paired_difference(evaluation.gaps(planner), evaluation.gaps(other))});
+  };
+  const std::vector<PlannerLengths>& baselines = evaluation.baselines();
+  for (std::size_t i = 0; i < planned.size() && i < Evaluation::kSearches; ++i)
+    add(planned[i], "no network", baselines[i]);
+  // A flat network is greedy only, and random weights are searched with.
+  if (planned.size() == Evaluation::kSearches) {
+    add(planned.back(), "random weights", baselines[Evaluation::kSearches]);
+  }
+  if (!started_with.empty()) add(planned.back(), "the start", started_with.back());
+  return out;
+}
+
+std::string difference_text(const PairedDifference& d) {
+  return format_number(d.mean * 100) + " ± " + gap_text(d.standard_error);
+}
+
+std::string interval_text(const Interval& interval) {
+  return format_number(interval.low * 100) + " to " + gap_text(interval.high);
+}
+
+std::string difference_table(const std::vector<Difference>& differences, bool as_markdown) {
+  std::vector<std::vector<std::string>> rows = {
+      {"search", "compared with", "problems", "difference of mean gaps", "95 % interval", "policy is"}};
+  for (const Difference& d : differences) {
+    rows.push_back({d.planner, d.to, std::to_string(d.paired.problems), difference_text(d.paired),
+                    interval_text(interval_95(d.paired)), to_string(verdict_of(d.paired))});
+  }
+  return table_of(rows, as_markdown, 2);
+}
+
+Json differences_json(const std::vector<Difference>& differences) {
+  Json out = Json::array();
+  for (const Difference& d : differences) {
+    const Interval interval = interval_95(d.paired);
+    out.push_back({{"planner", d.planner},
+                   {"to", d.to},
+                   {"problems", d.paired.problems},
+                   {"mean", d.paired.mean},
+                   {"standard_error", d.paired.standard_error},
+                   {"low", interval.low},
+                   {"high", interval.high},
+                   {"verdict", to_string(verdict_of(d.paired))}});
+  }
+  return out;
+}
+
+std::string evaluation_cost(const TrainCounters& c, const Evaluation& evaluation) {
+  return std::to_string(c.evaluations) + (c.evaluations == 1 ? " evaluation of " : " evaluations of ") +
+         std::to_string(evaluation.problems().size()) + " problems took " + format_ms(c.evaluation_seconds * 1e3) +
+         ", " + format_percent(c.evaluation_seconds / std::max(1e-9, c.seconds + c.evaluation_seconds)) +
+         " of the run's time";
+}
+
+std::string best_text(const TrainResult& result) {
+  const TrainCounters& c = result.counters;
+  if (c.evaluations == 0) return "what there is, not evaluated yet";
+  if (result.start_won()) {
+    return "the start itself, which none of " + std::to_string(c.evaluations - 1) +
+           " later evaluations was better than: mean gap " + gap_text(c.best_score);
+  }
+  return "the best of " + std::to_string(c.evaluations) + " evaluations, after " +
+         format_count(static_cast<long long>(c.best_episodes)) + " episodes: mean gap " + gap_text(c.best_score) +
+         ", the start's " + gap_text(c.start_score);
+}
+
 std::string report_markdown(const TrainOptions& o, const ProblemSource& source, const Evaluation& evaluation,
                             const TrainResult& result, const std::vector<PlannerLengths>& policy_planners,
                             const std::vector<PlannerLengths>& started_with, int threads) {
@@ -158,7 +234,6 @@ std::string report_markdown(const TrainOptions& o, const ProblemSource& source, 
   out += version_line() + ", " + utc_now() + ". Ended after " + result.reason + ".\n\n";
   out += "- Data: `" + printable(o.data) + "` (" + source.fingerprint() + "), objective " + o.objective + ", preset " +
          o.preset + ", seed " + std::to_string(o.seed) + (o.deterministic ? ", deterministic" : "") + "\n";
-  if (!o.init.empty()) out += "- Started from `" + printable(o.init) + "`\n";
   out += "- Training: " + format_count(static_cast<long long>(c.plays)) + " episodes, " +
          format_count(static_cast<long long>(c.steps)) + " environment steps, " +
          format_count(static_cast<long long>(c.labelled)) + " decisions with exact labels, " +
@@ -169,18 +244,21 @@ std::string report_markdown(const TrainOptions& o, const ProblemSource& source, 
          (threads == 1 ? "" : "s") + "; the learner was busy " + format_percent(result.learner_seconds / session) +
          " of the time" + pace(threads, result.learner_seconds / session) + "; at most " +
          format_bytes(static_cast<double>(usage.ru_maxrss) * 1024) + " of memory\n";
-  out += "- `policy.bin`: the best of " + std::to_string(c.evaluations) + " evaluations, after " +
-         format_count(static_cast<long long>(c.best_episodes)) + " episodes: mean gap of " +
-         policy_planners.back().planner + " " + format_percent(c.best_score) + " ± " +
-         format_percent(paired_difference(evaluation.gaps(policy_planners.back()), {}).standard_error) +
-         " over all held-out problems, no plan counting as " + format_percent(kNoPlanGap) + "\n\n";
+  out += "- Held-out problems: " + evaluation_cost(c, evaluation) + "\n";
+  out += (o.init.empty() ? std::string("- Started with fresh weights") : "- Started from `" + printable(o.init) + "`") +
+         "\n";
+  out += "- `policy.bin`: " + best_text(result) + " (of " + policy_planners.back().planner +
+         " over all held-out problems, standard error " +
+         gap_text(paired_difference(evaluation.gaps(policy_planners.back()), {}).standard_error) + ")\n\n";
 
   out += "## Gaps on held-out problems\n\n";
   out += evaluation.options().objective == pipeline::Objective::kValue
              ? "Mean / 95th percentile / share optimal of L / L_opt - 1, L_opt the exact optimum over the same pivots"
                " (unproven: the best plan known)."
              : "Mean / 95th percentile / share not longer of the simulated step over that of the V-optimal plan, - 1.";
-  out += " Planning: CPU time of one thread per problem. Problems: `" + evaluation.source().fingerprint() + "`.\n\n";
+  out += " A gap counts up to " + format_percent(kMostGap) +
+         ", and no plan as much. Planning: CPU time of one thread per problem. Problems: `" +
+         evaluation.source().fingerprint() + "`.\n\n";
   std::vector<PlannerLengths> planners = policy_planners;
   for (PlannerLengths& planner : planners) planner.planner = "**policy, " + planner.planner + "**";
   for (PlannerLengths planner : started_with) {
@@ -191,16 +269,11 @@ std::string report_markdown(const TrainOptions& o, const ProblemSource& source, 
   out += quality_table(evaluation, planners, true) + "\n";
 
   out +=
-      "Paired differences to the same search without the network (negative: the policy is better), with their"
-      " standard errors:\n\n";
-  std::vector<std::vector<std::string>> rows = {{"search", "problems", "difference of mean gaps"}};
-  for (std::size_t i = 0; i < policy_planners.size() && i < evaluation.baselines().size(); ++i) {
-    const PairedDifference d =
-        paired_difference(evaluation.gaps(policy_planners[i]), evaluation.gaps(evaluation.baselines()[i]));
-    rows.push_back({policy_planners[i].planner, std::to_string(d.problems),
-                    format_number(d.mean * 100) + " ± " + format_number(d.standard_error * 100) + " %"});
-  }
-  out += markdown(rows) + "\n";
+      "Paired differences on the same problems (negative: the policy is better), with their standard errors and 95 %"
+      " intervals. These problems have chosen the policy, which therefore looks a little better on them than on others:"
+      " `automap-train --evaluate` and `--compare` ask others.\n\n";
+  const std::vector<PlannerLengths> other_start = result.start_won() ? std::vector<PlannerLengths>{} : started_with;
+  out += difference_table(differences_of(evaluation, policy_planners, other_start), true) + "\n";
   out += "## By family\n\n" + family_table(evaluation, policy_planners) + "\n";
 
   out +=

@@ -17,6 +17,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Rounds are short enough for the evaluations of a run, and no longer than this.
+constexpr int kRounds = 48, kMostRoundPlays = 1024;
+// Where only a clock says how long a run is: the first round, from which on they grow.
+constexpr int kFirstRoundPlays = 32;
+constexpr char kScoreName[] = "gap/score";
+
 double unix_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -45,9 +51,17 @@ class Trainer {
       acting_ = std::make_shared<const models::Policy>(
           models::Policy::parse(resume->acting_policy, settings.folder + "/checkpoint"));
       best_policy_ = resume->best_policy;
+      start_policy_ = resume->start_policy;
       restore_policy_file();
+      for (const CurvePoint& point : resume->curve) {
+        for (const auto& [name, value] : point.values) {
+          if (name == kScoreName) last_score_ = value;
+        }
+      }
     } else {
       acting_ = publish();
+      start_policy_ = settings.start_policy;
+      counters_.round_problems = static_cast<std::uint64_t>(first_round_problems());
     }
     session_updates_ = learner_.updates();
   }
@@ -56,7 +70,7 @@ class Trainer {
     std::string reason;
     bool stopped = false;
     auto last_checkpoint = Clock::now();
-    begin_round(counters_.next_problem, acting_);
+    begin_round(acting_);
     finish_round();
     for (;;) {
       // Here the plays of the round stand ready and have not been learned from: this is what a checkpoint holds.
@@ -73,7 +87,7 @@ class Trainer {
       if (reason.empty() && plays_over) reason = std::to_string(counters_.plays) + " episodes";
       if (reason.empty() && time_over) reason = format_ms(settings_.time_s * 1e3) + " of training";
       // The last policy is looked at too, whatever the rhythm; an interrupted session leaves that to the next one.
-      if (!stopped && (counters_.plays >= counters_.next_evaluation || !reason.empty())) {
+      if (!stopped && (evaluation_is_due() || (!reason.empty() && !is_evaluated()))) {
         evaluate();
         if (reason.empty() && settings_.patience > 0 && counters_.evaluations_since_best >= settings_.patience) {
           reason = "no better policy in " + std::to_string(settings_.patience) + " evaluations";
@@ -88,7 +102,7 @@ class Trainer {
     }
     checkpoint();
     progress_.finish();
-    TrainResult out{counters_, stopped, reason, 0, 0, 0, 0, 0, 0, best()};
+    TrainResult out{counters_, stopped, reason, 0, 0, 0, 0, 0, 0, policy_of(best_policy_), policy_of(start_policy_)};
     out.session_seconds = trained_s();
     out.session_plays = counters_.plays - session_plays_;
     out.session_steps = counters_.steps - session_steps_;
@@ -102,8 +116,54 @@ class Trainer {
   // Of this session, looks at held-out problems left out: they are no training.
   double trained_s() const { return seconds_since(start_) - evaluation_seconds_; }
 
+  // Whether a clock has a part in what is learned.
+  bool by_clock() const { return !settings_.deterministic && settings_.time_s < kNoTimeLimit; }
+  // The plays asked for, or what stands for the time; 0: only a clock says when the run is over.
+  double plays_asked() const {
+    if (settings_.episodes > 0) return static_cast<double>(settings_.episodes);
+    return by_clock() ? 0 : kPlaysPerSecond * settings_.time_s;
+  }
+  // The share of the run that is over after so many plays and seconds of training; above 1 when it goes on all the
+  // same.
+  double share_at(double plays, double seconds) const {
+    const double of_plays = plays_asked() > 0 ? plays / plays_asked() : 0;
+    return by_clock() ? std::max(of_plays, seconds / settings_.time_s) : of_plays;
+  }
+
+  bool evaluation_is_due() const {
+    if (counters_.evaluations == 0) return true;
+    if (settings_.evaluate_every > 0) return counters_.plays >= counters_.evaluated_plays + settings_.evaluate_every;
+    const auto part = [](double share) { return std::floor(kEvaluations * share); };
+    return part(share_at(static_cast<double>(counters_.plays), counters_.seconds)) >
+           part(share_at(static_cast<double>(counters_.evaluated_plays), counters_.evaluated_seconds));
+  }
+  // The weights as they are.
+  bool is_evaluated() const { return counters_.evaluations > 0 && counters_.evaluated_plays == counters_.plays; }
+
+  int most_round_problems() const {
+    const double plays =
+        plays_asked() > 0 ? std::min<double>(kMostRoundPlays, plays_asked() / kRounds) : kMostRoundPlays;
+    return std::max(1, static_cast<int>(plays) / settings_.play.plays);
+  }
+  int first_round_problems() const {
+    if (settings_.round_problems > 0) return settings_.round_problems;
+    const int most = most_round_problems();
+    return by_clock() ? std::clamp(kFirstRoundPlays / settings_.play.plays, 1, most) : most;
+  }
+  // `seconds`: what the round behind has taken.
+  int next_round_problems(double seconds) const {
+    if (settings_.round_problems > 0) return settings_.round_problems;
+    const int most = most_round_problems();
+    if (!by_clock()) return most;
+    constexpr double kMostChange = 2;
+    const double change =
+        std::clamp(settings_.time_s / kRounds / std::max(1e-6, seconds), 1 / kMostChange, kMostChange);
+    return std::clamp(static_cast<int>(std::lround(change * static_cast<double>(counters_.round_problems))), 1, most);
+  }
+
   std::uint64_t progress_total() const {
-    return settings_.episodes > 0 ? settings_.episodes : static_cast<std::uint64_t>(std::min(settings_.time_s, 1e9));
+    return settings_.episodes > 0 ? settings_.episodes
+                                  : static_cast<std::uint64_t>(std::min(settings_.time_s, kNoTimeLimit));
   }
 
   // A killed session may have left a policy that its last checkpoint does not know, and that the curves and the report
@@ -126,17 +186,21 @@ class Trainer {
     return std::make_shared<const models::Policy>(learner_.policy("{}"));
   }
 
-  models::Policy best() const {
-    return best_policy_.empty() ? learner_.policy(provenance()) : models::Policy::parse(best_policy_, "best policy");
+  // Empty: stopped before the first evaluation.
+  models::Policy policy_of(const std::string& bytes) const {
+    return bytes.empty() ? learner_.policy(provenance()) : models::Policy::parse(bytes, "policy of the run");
   }
 
-  void begin_round(std::uint64_t first_problem, std::shared_ptr<const models::Policy> policy) {
-    players_.begin(first_problem, static_cast<std::size_t>(settings_.round_problems), std::move(policy));
+  void begin_round(std::shared_ptr<const models::Policy> policy) {
+    players_.begin(counters_.next_problem, static_cast<std::size_t>(counters_.round_problems), std::move(policy),
+                   counters_.progress);
   }
   void finish_round() { played_ = players_.finish(); }
 
   // Learns from the plays that stand ready while the next ones are played.
   void round() {
+    const auto begin = Clock::now();
+    const auto plays_before = static_cast<double>(counters_.plays);
     std::uint64_t decisions = 0;
     for (models::Played& played : played_) {
       counters_.plays += played.plays;
@@ -149,11 +213,15 @@ class Trainer {
       for (models::Episode& episode : played.episodes) learner_.add(std::move(episode));
     }
     counters_.decisions += decisions;
-    counters_.next_problem += static_cast<std::uint64_t>(settings_.round_problems);
+    counters_.next_problem += counters_.round_problems;
+    counters_.round_problems = static_cast<std::uint64_t>(next_round_problems(last_round_s_));
+    // Schedules do not go back in a run that is resumed for longer.
+    const double share = share_at(static_cast<double>(counters_.plays), counters_.seconds);
+    counters_.progress = std::clamp(share, counters_.progress, 1.0);
     std::shared_ptr<const models::Policy> published = publish();
-    begin_round(counters_.next_problem, published);
+    begin_round(published);
     try {
-      learn(decisions);
+      learn(decisions, plays_before);
     } catch (...) {
       // The actors are still at it.
       try {
@@ -165,15 +233,20 @@ class Trainer {
     finish_round();
     acting_ = std::move(published);
     ++counters_.round;
+    last_round_s_ = seconds_since(begin);
     show_progress();
   }
 
-  void learn(std::uint64_t decisions) {
+  // `plays_before`: learned from before this round, whose updates are spread over its plays.
+  void learn(std::uint64_t decisions, double plays_before) {
     const auto start = Clock::now();
     counters_.update_credit += settings_.replay_ratio * static_cast<double>(decisions) / std::max(1, settings_.batch);
     double loss = 0, label_loss = 0, rate = 0;
     int updates = 0;
+    const double round_plays = static_cast<double>(counters_.plays) - plays_before;
+    const double owed = std::max(1.0, std::floor(counters_.update_credit));
     while (counters_.update_credit >= 1 && learner_.ready()) {
+      learner_.set_progress(share_at(plays_before + round_plays * updates / owed, earlier_seconds_ + trained_s()));
       const models::LearnerMetrics metrics = learner_.update();
       counters_.update_credit -= 1;
       loss += metrics.loss;
@@ -197,7 +270,7 @@ class Trainer {
     if (settings_.episodes == 0) {
       note = format_number(static_cast<double>(counters_.plays - session_plays_) / seconds) + " episodes/s  ";
     }
-    note += "gap " + format_percent(last_score_) + " (best " + format_percent(counters_.best_score) + ")";
+    note += "gap " + gap_text(last_score_) + " (best " + gap_text(counters_.best_score) + ")";
     progress_.update(settings_.episodes > 0 ? counters_.plays : static_cast<std::uint64_t>(earlier_seconds_ + seconds),
                      note);
   }
@@ -209,29 +282,36 @@ class Trainer {
     const std::vector<PlannerLengths> lengths = evaluation_.plan(policy, pool_);
     const double score = evaluation_.score(lengths);
     last_score_ = score;
-    evaluation_seconds_ += seconds_since(begin);
+    const double took_s = seconds_since(begin);
+    evaluation_seconds_ += took_s;
+    counters_.evaluation_seconds += took_s;
     ++counters_.evaluations;
+    counters_.evaluated_plays = counters_.plays;
+    counters_.evaluated_seconds = counters_.seconds;
     before_writing();
-    // Weights that nothing was learned with are not the best of a run, unless it started from a policy.
-    const bool unlearned = counters_.best_episodes == 0 && !settings_.starts_from_policy && learner_.updates() > 0;
-    const bool better = best_policy_.empty() || unlearned || score < counters_.best_score;
+    // The start is looked at first, and what is learned has to be better.
+    const bool is_start = best_policy_.empty();
+    if (is_start) counters_.start_score = score;
+    const bool better = is_start || score < counters_.best_score;
     if (better) {
       counters_.best_score = score;
       counters_.best_episodes = counters_.plays;
       counters_.evaluations_since_best = 0;
-      best_policy_ = learner_.policy(provenance()).serialize();
+      const bool as_it_came = is_start && !start_policy_.empty();
+      best_policy_ = as_it_came ? start_policy_ : learner_.policy(provenance()).serialize();
+      if (is_start) start_policy_ = best_policy_;
       write_file_atomic(settings_.folder + "/policy.bin", best_policy_);
     } else {
       ++counters_.evaluations_since_best;
     }
-    counters_.next_evaluation = counters_.plays + std::max<std::uint64_t>(1, settings_.evaluate_every);
 
     CurvePoint point;
     point.episodes = counters_.plays;
     point.seconds = counters_.seconds;
     point.unix_time = unix_time();
     auto& values = point.values;
-    values.emplace_back("gap/score", score);
+    values.emplace_back(kScoreName, score);
+    values.emplace_back("gap/best", counters_.best_score);
     for (const PlannerLengths& planner : lengths) {
       for (int set = 0; set < kHeldOutSets; ++set) {
         const Quality q = evaluation_.quality(planner, set);
@@ -250,13 +330,18 @@ class Trainer {
     values.emplace_back("train/loss", loss_);
     values.emplace_back("train/label_loss", label_loss_);
     values.emplace_back("train/learning_rate", learning_rate_);
-    values.emplace_back("train/epsilon", models::epsilon_of_play(settings_.play, counters_.plays / 8 * 8));
+    models::PlayOptions play = settings_.play;
+    play.progress = counters_.progress;
+    values.emplace_back("train/epsilon", models::epsilon_of_play(play, counters_.plays / 8 * 8));
+    values.emplace_back("train/progress",
+                        std::min(1.0, share_at(static_cast<double>(counters_.plays), counters_.seconds)));
+    values.emplace_back("train/evaluation_s", counters_.evaluation_seconds);
     const double seconds = trained_s();
     values.emplace_back("train/episodes_per_s", static_cast<double>(counters_.plays - session_plays_) / seconds);
     const auto feasible = static_cast<double>(counters_.plays - counters_.infeasible);
     values.emplace_back("train/y", feasible > 0 ? counters_.y / feasible : 0);
     curves_.add(std::move(point));
-    log_verbose(std::to_string(counters_.plays) + " episodes: mean gap " + format_percent(score) +
+    log_verbose(std::to_string(counters_.plays) + " episodes: mean gap " + gap_text(score) +
                 (better ? ", the best so far" : ""));
   }
 
@@ -270,6 +355,7 @@ class Trainer {
     out.learner_state = learner_.save_state();
     out.acting_policy = acting_->serialize();
     out.best_policy = best_policy_;
+    out.start_policy = start_policy_;
     before_writing();
     save_checkpoint(settings_.folder + "/checkpoint", out);
   }
@@ -286,10 +372,10 @@ class Trainer {
   Progress progress_;
   std::shared_ptr<const models::Policy> acting_;  // what the plays that stand ready were played with
   std::vector<models::Played> played_;
-  std::string best_policy_;
+  std::string best_policy_, start_policy_;
   Clock::time_point start_ = Clock::now();
   double earlier_seconds_ = 0, evaluation_seconds_ = 0, learner_seconds_ = 0, loss_ = 0, label_loss_ = 0,
-         learning_rate_ = 0, last_score_ = 1;
+         learning_rate_ = 0, last_score_ = 0, last_round_s_ = 0;
   std::uint64_t session_plays_ = 0, session_steps_ = 0, session_after_states_ = 0, session_updates_ = 0;
 };
 

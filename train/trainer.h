@@ -5,6 +5,10 @@
 // How many updates a round gets is fixed, too: replay_ratio decisions learned from per decision played. Who is done
 // first helps (the learner plays along) or waits, so that the recipe is the same on any machine and only its speed is
 // not.
+//
+// Schedules that last as long as the run, the rhythm of evaluations and the size of rounds follow its progress: the
+// share of the plays asked for that have been learned from, or of the time asked for (the larger of both), which never
+// falls. With `deterministic` no clock has a part in it: kPlaysPerSecond plays stand for a second.
 #pragma once
 
 #include <cstdint>
@@ -22,19 +26,29 @@
 
 namespace automap::train {
 
+// No limit of time.
+constexpr double kNoTimeLimit = 1e9;
+// About what one thread plays and learns.
+constexpr double kPlaysPerSecond = 300;
+// Of a run, where nobody says how many plays are between two: behind the start so many, the end among them.
+constexpr int kEvaluations = 24;
+
 struct TrainerSettings {
   models::PlayOptions play;
   std::uint64_t seed = 1;
-  int round_problems = 256;
+  int round_problems = 0;  // of a round; 0: so many that a run has some kRounds, of kMostRoundPlays plays at most
   int batch = 256;
   double replay_ratio = 4;
-  double time_s = 600;         // over all sessions
+  double time_s = 600;  // over all sessions; kNoTimeLimit: none
+  bool deterministic = false;
   std::uint64_t episodes = 0;  // plays over all sessions; 0: no limit
   double checkpoint_every_s = 60;
-  std::uint64_t evaluate_every = 50000;
+  std::uint64_t evaluate_every = 0;  // plays; 0: kEvaluations in a run
   int patience = 0;
-  bool starts_from_policy = false;  // else weights of play 0 are never the best of the run
-  std::string folder;               // of the run: checkpoint, policy.bin, curves.csv, the event file
+  // The policy file that the learner's weights come from: what policy.bin is as long as nothing better was learned.
+  // Empty: they are fresh.
+  std::string start_policy;
+  std::string folder;  // of the run: checkpoint, policy.bin, curves.csv, the event file
   std::vector<std::pair<std::string, std::string>> options;  // for the checkpoint
   // JSON for the policy file; empty: "{}".
   std::function<std::string(const TrainCounters& counters)> provenance;
@@ -51,10 +65,12 @@ struct TrainResult {
   TrainCounters counters;
   bool stopped = false;  // by a signal, or since a process was lost
   std::string reason;    // why it ended: "1h of training", "no better policy in 10 evaluations", ...
+  // Nothing that was learned had a smaller mean gap than what the run began with, which is the best then.
+  bool start_won() const { return counters.evaluations > 0 && counters.best_episodes == 0; }
   double session_seconds = 0;
   std::uint64_t session_plays = 0, session_steps = 0, session_after_states = 0, session_updates = 0;
   double learner_seconds = 0;  // of the session, in updates
-  models::Policy best;
+  models::Policy best, start;  // start: what the run began with
 };
 
 // Trains until the time, the episodes or the patience are over, or a stop is asked for; writes a checkpoint at the end

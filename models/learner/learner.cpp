@@ -18,7 +18,8 @@ namespace {
 
 constexpr std::uint32_t kInitStream = 0x4c520001, kSampleStream = 0x4c520002;
 constexpr char kMagic[] = "AMLEARN";  // with its zero 8 bytes
-constexpr std::uint32_t kStateVersion = 1;
+// 2: progress of the run, when the target network was copied.
+constexpr std::uint32_t kStateVersion = 2;
 
 bool bounded(const LearnerOptions& o) {
   return o.bounded && o.residual && o.distribution == Distribution::kNone;
@@ -40,6 +41,7 @@ Json fingerprint(const LearnerOptions& o) {
           {"gamma", o.gamma},
           {"double_q", o.double_q},
           {"target_every", o.target_every},
+          {"target_copies", o.target_copies},
           {"distribution", static_cast<int>(o.distribution)},
           {"atoms", o.atoms},
           {"low", o.low},
@@ -186,6 +188,11 @@ struct Learner::State {
   }
 
   bool flat() const { return options.family == Family::kFlat; }
+  // The share of a schedule of so many updates that is over; 0: of one that lasts as long as the run.
+  double done_of(std::uint64_t schedule_updates) const {
+    if (schedule_updates == 0) return progress;
+    return std::min(1.0, static_cast<double>(updates) / static_cast<double>(schedule_updates));
+  }
   bool uses_labels() const { return options.label_batch > 0 && options.label_weight > 0 && options.replay_labels > 0; }
 
   void restart(std::vector<float> from) {
@@ -267,6 +274,10 @@ struct Learner::State {
   std::vector<float> weights, target, ema, gradient;
   AdamState adam;
   std::uint64_t updates = 0;
+  double progress = 0;  // of the run
+  // When the target network was last copied.
+  std::uint64_t copied_updates = 0;
+  double copied_progress = 0;
   EpisodeReplay replay;
   LabelReplay labels;
 
@@ -286,10 +297,8 @@ void Learner::State::draw_batch() {
   const auto in = static_cast<std::size_t>(options.inputs);
   samples.clear();
   if (options.batch > 0) {
-    const double share = options.beta_updates == 0
-                             ? 1.0
-                             : std::min(1.0, static_cast<double>(updates) / static_cast<double>(options.beta_updates));
-    const double beta = options.priority_beta + share * (options.priority_beta_end - options.priority_beta);
+    const double beta =
+        options.priority_beta + done_of(options.beta_updates) * (options.priority_beta_end - options.priority_beta);
     replay.sample(options.batch, beta, rng, samples);
   }
   label_samples.clear();
@@ -429,7 +438,7 @@ void Learner::State::take_step(LearnerMetrics& metrics) {
   const bool clipped = options.clip_norm > 0 && metrics.gradient_norm > options.clip_norm;
   const double clip = clipped ? options.clip_norm / metrics.gradient_norm : 1.0;
   metrics.learning_rate =
-      cosine_rate(options.learning_rate, options.learning_rate_end, options.learning_rate_updates, updates);
+      cosine_rate(options.learning_rate, options.learning_rate_end, done_of(options.learning_rate_updates));
   AdamOptions adam_options;
   adam_options.epsilon = options.adam_epsilon;
   adam_step(adam_options, metrics.learning_rate, clip, gradient.data(), adam, weights);
@@ -443,7 +452,13 @@ void Learner::State::follow_weights() {
     const auto keep = static_cast<float>(std::min(options.ema, (1 + count) / (10 + count)));
     for (std::size_t i = 0; i < weights.size(); ++i) ema[i] = keep * ema[i] + (1 - keep) * weights[i];
   }
-  if (options.target_every > 0 && updates % static_cast<std::uint64_t>(options.target_every) == 0) target = weights;
+  if (options.target_every == 0 || updates - copied_updates < static_cast<std::uint64_t>(options.target_every)) return;
+  // A run that goes on behind its end copies as often as it may.
+  const double least = options.target_copies > 0 && progress < 1 ? 1.0 / options.target_copies : 0;
+  if (progress - copied_progress < least) return;
+  target = weights;
+  copied_updates = updates;
+  copied_progress = progress;
 }
 
 LearnerMetrics Learner::State::update() {
@@ -508,6 +523,10 @@ bool Learner::ready() const {
   return s.replay.decisions() >= static_cast<std::size_t>(s.options.batch);
 }
 
+void Learner::set_progress(double progress) {
+  state_->progress = std::clamp(progress, state_->progress, 1.0);
+}
+
 LearnerMetrics Learner::update() {
   AM_CHECK(ready());
   return state_->update();
@@ -543,6 +562,9 @@ std::string Learner::save_state() const {
   out.put<std::uint32_t>(kStateVersion);
   out.put_string(fingerprint(s.options).dump());
   out.put<std::uint64_t>(s.updates);
+  out.put(s.progress);
+  out.put<std::uint64_t>(s.copied_updates);
+  out.put(s.copied_progress);
   out.put_vector(s.weights);
   out.put_vector(s.adam.first);
   out.put_vector(s.adam.second);
@@ -587,6 +609,9 @@ void Learner::load_state(std::string_view bytes, const std::string& source) {
     }
   }
   const auto updates = in.get<std::uint64_t>();
+  const auto progress = in.get<double>();
+  const auto copied_updates = in.get<std::uint64_t>();
+  const auto copied_progress = in.get<double>();
   const auto read_weights = [&](std::size_t expected) {
     std::vector<float> values = in.get_vector<float>();
     if (values.size() != expected) in.fail("another number of weights");
@@ -607,6 +632,9 @@ void Learner::load_state(std::string_view bytes, const std::string& source) {
   if (!in.at_end()) in.fail("more than expected");
 
   s.updates = updates;
+  s.progress = progress;
+  s.copied_updates = copied_updates;
+  s.copied_progress = copied_progress;
   s.weights = std::move(weights);
   s.adam = std::move(adam);
   s.target = std::move(target);

@@ -35,6 +35,10 @@ class Learner {
   std::size_t labels() const;     // labelled decisions kept
   bool ready() const;             // enough in the replay for a batch
 
+  // The share of the run that is over, 0..1, for the schedules that last as long as the run (learning_rate_updates,
+  // beta_updates: 0; target_copies). 0 until somebody says so; it never falls, whoever resumes a run for longer.
+  void set_progress(double progress);
+
   // One gradient step on a batch drawn from the replay. Throws Error(kConfig) when the loss is no longer finite.
   LearnerMetrics update();
   std::uint64_t updates() const;

@@ -152,7 +152,7 @@ class Pages(ProgramTest):
         self.assertEqual(re.findall(r"^## (.*)$", text, flags=re.M), SECTIONS)
         self.assertEqual(len(re.findall(r"^Load average \d+\.\d\d on \d+ cores", text, flags=re.M)), len(SECTIONS))
         self.assertRegex(text, r"(?m)^policy greedy +[\d.]+ +[\d.]+\.\.[\d.]+( +[\d.]+){4,5} +[\d.]+$")
-        self.assertRegex(text, r"(?m)^policy greedy +rollouts greedy +(better|worse|same within 2 SE) +[+-][\d.]+ ± [\d.]+")
+        self.assertRegex(text, r"(?m)^policy greedy +rollouts greedy +(better|worse|undecided) +[+-][\d.]+ ± [\d.]+")
         self.assertRegex(text, r"(?m)^exact, 100 best +\+ polish +[\d.]+")
         if (BIN / "automap-train").exists():
             self.assertRegex(text, r"(?m)^200ms +beam 16 \+ corridor +[\d.]+ +[\d.]+ +[+-][\d.]+ ± 0.00 +\d +\d$")

@@ -51,22 +51,33 @@ class Nightly(ProgramTest):
         return json.loads((night / "comparison.json").read_text())
 
     def assert_decided(self, night, before):
-        """With a margin of 1 all is promoted but what makes no difference or loses plans (few small problems: that can be)."""
+        """With a margin of 1 all is promoted but the start, what no problem told apart and what loses plans (few small problems: that
+        can be)."""
         current = self.folder / "nights" / "current.policy"
         decision = json.loads((night / "decision.json").read_text())
         promoted = current.exists() and current.read_bytes() == (night / decision["run"] / "policy.bin").read_bytes()
-        comparison = self.comparison(night)
         self.assertEqual(promoted, decision["promoted"])
         self.assertEqual(len(decision["scores"]), self.seeds)
         self.assertEqual(min(decision["scores"], key=decision["scores"].get), decision["run"])
-        self.assertGreaterEqual(comparison["problems"], 30)
-        if comparison["accepted"] and not comparison["no_difference"]:
-            real = json.loads((night / "comparison-real.json").read_text())
-            self.assertEqual(promoted, real["accepted"] or real["no_difference"])
-        else:
+        result = json.loads((night / decision["run"] / "result.json").read_text())
+        # What a run ends with is never worse than what it began with, on its own problems.
+        self.assertLessEqual(result["score"], result["start_score"])
+        same = (night / decision["run"] / "policy.bin").read_bytes() == (night / "start.policy").read_bytes()
+        self.assertEqual(same, decision["start_won"])
+        said = f"kept {before}"
+        if decision["start_won"]:
             self.assertFalse(promoted)
-            self.assertTrue(comparison["no_difference"] or comparison["first_lost"] > comparison["second_lost"], comparison)
-        said = f"promoted, better than {before}" if promoted else f"kept {before}"
+            self.assertIn("the policy that the runs began with won: nothing better was learned", self.log())
+        else:
+            comparison = self.comparison(night)
+            self.assertGreaterEqual(comparison["problems"], 30)
+            if comparison["accepted"] and not comparison["all_alike"]:
+                real = json.loads((night / "comparison-real.json").read_text())
+                self.assertEqual(promoted, real["accepted"])
+                said = "promoted, " if promoted else said
+            else:
+                self.assertFalse(promoted)
+                self.assertTrue(comparison["all_alike"] or comparison["first_lost"] > comparison["second_lost"], comparison)
         self.assertIn(f"{night.name}: {said}", self.log())
 
     def kill_when(self, exists):
@@ -123,13 +134,19 @@ class Nightly(ProgramTest):
         self.assertEqual((night / "start.policy").read_bytes(), SHIPPED.read_bytes())
         self.assertIn("Started from", (night / "run-1" / "report.md").read_text())
         self.assertIn("hidden = 64,64\n", (night / "run-1" / "config.ini").read_text())
-        comparison = self.comparison(night)
         kept = current.read_bytes() == SHIPPED.read_bytes()
-        # Whatever came of it, script and comparison agree, and it is said.
         decision = json.loads((night / "decision.json").read_text())
         self.assertEqual(kept, not decision["promoted"])
-        self.assertTrue(kept or comparison["accepted"])
         self.assertIn("kept the current policy" if kept else "promoted, better", self.log())
+        if decision["start_won"]:
+            # Nothing that was learned is better than the start, which therefore is the best of the run, and nobody asks more.
+            self.assertEqual((night / "run-1" / "policy.bin").read_bytes(), SHIPPED.read_bytes())
+            self.assertTrue(kept)
+            self.assertFalse((night / "comparison.json").exists())
+            self.assertIn("kept the current policy, the policy that the runs began with won: nothing better was learned", self.log())
+        else:
+            # A few problems may say otherwise: script and comparison agree then.
+            self.assertTrue(kept or self.comparison(night)["accepted"])
 
     def test_another_network_than_the_options_ask_for(self):
         result = self.nightly("--first", str(SHIPPED), training=["--hidden", "8", "--episodes", "64"])
@@ -143,11 +160,11 @@ class Nightly(ProgramTest):
         result = self.nightly("--first", "none", training=["--hidden", "8", "--episodes", "64"])
         self.assertEqual(result.returncode, 0, result.stderr)
         night, = (self.folder / "nights" / "nights").iterdir()
-        comparison = self.comparison(night)
-        self.assertEqual(len(comparison["policies"]), 1)
-        self.assertRegex(self.log(), "promoted, better than|kept")
-        self.assertIn("the search without a network", self.log())
         decision = json.loads((night / "decision.json").read_text())
+        if not decision["start_won"]:
+            self.assertEqual(len(self.comparison(night)["policies"]), 1)
+        self.assertRegex(self.log(), "promoted, |kept")
+        self.assertIn("the search without a network", self.log())
         self.assertEqual((self.folder / "nights" / "current.policy").exists(), decision["promoted"])
 
     def test_terminated_it_stops_with_a_checkpoint(self):
@@ -194,7 +211,7 @@ class Gate(ProgramTest):
         self.bin = self.folder / "bin"
         self.bin.mkdir()
         self.program("automap-datagen", "exit 0")
-        self.verdict(True)
+        self.verdict("better")
         self.first = self.put("first.policy", "the first one")
 
     def program(self, name, body):
@@ -202,19 +219,20 @@ class Gate(ProgramTest):
         path.write_text("#!/usr/bin/env bash\n" + body + "\n")
         path.chmod(0o755)
 
-    def verdict(self, accepted, no_difference=False, ended_by="error_reached", lost=(0, 0), real=True, scores=(0.3, 0.1, 0.2)):
+    def verdict(self, verdict, alike=False, ended_by="error_reached", lost=(0, 0), real=True, scores=(0.3, 0.1, 0.2), start_won=False,
+                margin=0):
         """automap-train writes another policy every time, with these scores, and compares as told."""
         self.program("automap-train", f"""
 echo "$*" >> {self.folder}/calls
 comparison() {{
-  printf '{{"problems": 12, "difference": 0.1, "standard_error": 0.01, "first_lost": %s, "second_lost": %s, "ended_by": "%s", \
-"no_difference": %s, "accepted": %s}}\n' "$@"
+  printf '{{"problems": 36, "difference": 0.1, "standard_error": 0.01, "lower_bound": 0.05, "upper_bound": 0.15, "first_lost": %s, \
+"second_lost": %s, "ended_by": "%s", "all_alike": %s, "accepted": %s, "verdict": "%s", "margin": %s}}\n' "$@"
 }}
 if [[ " $* " == *" --compare "*" --evaluate-data "* ]]; then
-  comparison 0 0 {"error_reached" if real else "refused"} false {"true" if real else "false"}
+  comparison 0 0 {"error_reached" if real else "refused"} false {"true" if real else "false"} {"undecided" if real else "worse"} 0.001
   exit 0
 elif [[ " $* " == *" --compare "* ]]; then
-  comparison {lost[0]} {lost[1]} {ended_by} {"true" if no_difference else "false"} {"true" if accepted else "false"}
+  comparison {lost[0]} {lost[1]} {ended_by} {str(alike).lower()} {str(verdict == "better" or margin > 0).lower()} {verdict} {margin}
   exit 0
 fi
 while [[ $1 != --out ]]; do shift; done
@@ -222,7 +240,7 @@ mkdir -p "$2"
 echo "policy of $2" > "$2/policy.bin"
 touch "$2/config.ini"
 scores=({" ".join(map(str, scores))})
-echo "{{\\"score\\": ${{scores[${{2##*-}} - 1]}}}}"
+echo "{{\\"score\\": ${{scores[${{2##*-}} - 1]}}, \\"start\\": \\"x\\", \\"start_won\\": {str(start_won).lower()}}}"
 """)
 
     def night(self, *options):
@@ -251,62 +269,92 @@ echo "{{\\"score\\": ${{scores[${{2##*-}} - 1]}}}}"
 
     def test_promoted_when_accepted_and_kept_when_worse_or_the_same(self):
         current = self.nights / "current.policy"
-        for accepted, no_difference, said in (
-            (False, False, f"kept the policy {self.first}, the new one is not shown to be better"),
-            (True, True, f"kept the policy {self.first}, the new one makes no difference"),
-            (True, False, f"promoted, better than the policy {self.first}"),
-            (False, False, "kept the current policy, the new one is not shown to be better"),
-            (True, True, "kept the current policy, the new one makes no difference"),
-            (True, False, "promoted, better than the current policy"),
+        interval = "(difference +10.000 +- 1.000 points, between +5.000 and +15.000, 36 problems"
+        for verdict, alike, said in (
+            ("worse", False, f"kept the policy {self.first}, the new one is worse {interval}"),
+            ("undecided", True, f"kept the policy {self.first}, undecided whether the new one is better: none of 36 problems told them "
+             f"apart {interval}"),
+            ("better", False, f"promoted, better than the policy {self.first} {interval}"),
+            ("undecided", False, f"kept the current policy, undecided whether the new one is better {interval}"),
+            ("worse", False, f"kept the current policy, the new one is worse {interval}"),
+            ("better", False, f"promoted, better than the current policy {interval}"),
         ):
             before = current.read_bytes() if current.exists() else None
-            self.verdict(accepted, no_difference)
+            promoted = verdict == "better"
+            self.verdict(verdict, alike)
             result = self.night()
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertIn(said, result.stderr)
             # The best of three runs.
             new = (self.last() / "run-2" / "policy.bin").read_bytes()
             self.assertEqual(self.comparisons()[-1][0], str(self.last() / "run-2" / "policy.bin"))
-            self.assertEqual(self.ended(result)["outcome"], "promoted" if accepted and not no_difference else "kept")
-            promoted = accepted and not no_difference
+            ended = self.ended(result)
+            self.assertEqual((ended["outcome"], ended["comparison"]["verdict"]), ("promoted" if promoted else "kept", verdict))
             self.assertEqual(current.read_bytes() if current.exists() else None, new if promoted else before)
             self.assertEqual((self.last() / "start.policy").read_bytes(), before or b"the first one")
             self.assertEqual(self.comparisons()[-1][1], str(current if before else self.first))
             self.assertFalse((self.nights / "unfinished").exists())
 
     def test_why_it_was_kept(self):
-        for ended_by, no_difference, lost, said in (
-            ("refused", False, (0, 0), "not shown to be better: it is worse ("),
-            ("too_few_problems", True, (0, 0), "not shown to be better: only 12 problems could be judged ("),
+        for ended_by, alike, lost, said in (
+            ("too_few_problems", True, (0, 0), "undecided whether the new one is better: only 36 problems could be judged ("),
             ("no_more_problems", False, (0, 0), "better: the held-out problems ran out before it was settled ("),
             ("looks", False, (0, 0), "better: not settled after the most looks ("),
-            ("error_reached", False, (0, 0), "not shown to be better ("),
+            ("time", False, (0, 0), "better: the time for comparing was over before it was settled ("),
+            ("error_reached", False, (0, 0), "undecided whether the new one is better ("),
             ("error_reached", False, (3, 1), "better: it found no plan for 3 problems, the other for 1 ("),
         ):
             with self.subTest(ended_by=ended_by, lost=lost):
-                self.verdict(False, no_difference, ended_by, lost)
+                self.verdict("undecided", alike, ended_by, lost)
                 result = self.night()
                 self.assertEqual(result.returncode, 0, result.stderr)
                 self.assertIn(said, result.stderr)
                 self.assertFalse((self.nights / "current.policy").exists())
 
-    def test_a_second_test_on_real_profiles(self):
-        current = self.nights / "current.policy"
-        self.verdict(True, real=False)
+    def test_the_start_itself_won(self):
+        self.verdict("better", start_won=True)
         result = self.night()
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("the new one is better, but not shown to be as good on profiles of real models: it is worse", result.stderr)
+        said = "the policy that the runs began with won: nothing better was learned (mean gap 10.000 % on the runs' own problems; run-2 of 3)"
+        self.assertIn(f"kept the policy {self.first}, {said}", result.stderr)
+        self.assertIn("run-2: mean gap 10.000 %, the start itself", result.stderr)
+        ended = self.ended(result)
+        self.assertEqual((ended["outcome"], ended["start_won"]), ("kept", True))
+        # Nobody asks what is known.
+        self.assertEqual(self.comparisons(), [])
+        self.assertFalse((self.nights / "current.policy").exists())
+        self.assertIn("nothing better was learned", (self.nights / "history.html").read_text())
+
+    def test_a_margin_takes_what_is_worse_and_says_so(self):
+        self.verdict("worse", margin=0.2)
+        result = self.night()
+        self.assertIn(f"promoted, not worse than the policy {self.first} by more than 20 points (", result.stderr)
+
+    def test_the_time_for_comparing(self):
+        self.assertEqual(self.night("--first", str(self.first), "--compare-time", "5m").returncode, 0)
+        calls = [line for line in (self.folder / "calls").read_text().splitlines() if " --compare " in line]
+        self.assertEqual(len(calls), 2)
+        for call in calls:
+            self.assertIn(" --time-limit 5m ", call)
+
+    def test_a_second_test_on_real_profiles(self):
+        current = self.nights / "current.policy"
+        self.verdict("better", real=False)
+        result = self.night()
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn(f"kept the policy {self.first}, the new one, better than the policy {self.first}, is worse on profiles of real "
+                      "models (", result.stderr)
         self.assertFalse(current.exists())
         ended = self.ended(result)
         self.assertEqual((ended["outcome"], ended["real"]["ended_by"]), ("kept", "refused"))
         self.assertEqual(self.night("--first", str(self.first), "--real", "none").returncode, 0)
         self.assertTrue(current.exists())
-        self.verdict(True)
+        self.verdict("better")
         self.assertEqual(self.night("--real", "synth:mine.json").returncode, 0)
         call = [line for line in (self.folder / "calls").read_text().splitlines() if " --evaluate-data " in line][-1]
         self.assertIn("--evaluate-data synth:mine.json --margin 0.001 --standard-error 0.0002 ", call)
         # Where the new one is not better, nobody asks.
-        self.verdict(False)
+        self.verdict("undecided")
         self.assertNotIn("real", self.ended(self.night()))
 
     def test_a_decision_is_carried_out_once(self):
@@ -330,8 +378,8 @@ echo "{{\\"score\\": ${{scores[${{2##*-}} - 1]}}}}"
         self.assertEqual((self.folder / "calls").read_text().count("--out "), trained + 1)
 
     def test_history(self):
-        for accepted in (True, False):
-            self.verdict(accepted)
+        for verdict in ("better", "worse"):
+            self.verdict(verdict)
             self.assertEqual(self.night().returncode, 0)
         self.program("automap-train", "echo 'error: <b>no</b>' >&2; exit 3")
         ended = self.ended(self.night())
@@ -344,7 +392,7 @@ echo "{{\\"score\\": ${{scores[${{2##*-}} - 1]}}}}"
         # A line that was cut short is left out, and does not take the next one with it.
         with open(self.nights / "history.jsonl", "a") as history:
             history.write('{"schema": "automap.ni')
-        self.verdict(True)
+        self.verdict("better")
         self.assertEqual(self.ended(self.night())["outcome"], "promoted")
         self.assertIn("4 nights, 2 promoted", (self.nights / "history.html").read_text())
         # A history that cannot be written changes no night.
@@ -360,7 +408,7 @@ echo "{{\\"score\\": ${{scores[${{2##*-}} - 1]}}}}"
         current = self.nights / "current.policy"
         for night in range(14):
             better, equal = night % 5 == 1, night % 5 == 3
-            self.verdict(better or equal, no_difference=equal, real=night != 6, ended_by="error_reached" if better else "refused")
+            self.verdict("better" if better else "undecided" if equal else "worse", alike=equal, real=night != 6)
             before = current.read_bytes() if current.exists() else None
             self.assertEqual(self.night("--first", str(self.first), "--seeds", "1").returncode, 0)
             new = (self.last() / "run-1" / "policy.bin").read_bytes()
@@ -381,7 +429,7 @@ echo "{{\\"score\\": ${{scores[${{2##*-}} - 1]}}}}"
         self.assertEqual(self.ended(result)["outcome"], "promoted", result.stderr)
 
     def test_runs_without_a_result(self):
-        self.verdict(True, scores=("null",) * 3)
+        self.verdict("better", scores=("null",) * 3)
         result = self.night()
         self.assertEqual(result.returncode, 3, result.stderr)
         self.assertIn("score is None, expected a number: nothing is promoted", result.stderr)
@@ -389,7 +437,7 @@ echo "{{\\"score\\": ${{scores[${{2##*-}} - 1]}}}}"
         self.assertEqual(self.ended(result)["outcome"], "failed")
 
     def test_the_first_night_is_compared(self):
-        self.verdict(False)
+        self.verdict("worse")
         self.assertEqual(self.night("--keep-data").returncode, 0)
         self.assertEqual(self.comparisons()[-1][1:], [str(SHIPPED)])
         self.assertEqual((self.last() / "start.policy").read_bytes(), SHIPPED.read_bytes())

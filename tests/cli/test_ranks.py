@@ -118,7 +118,7 @@ class Ranks(RanksTest):
         for size in (1, 3) if SANITIZED else (1, 2, 3):
             self.assertEqual(self.codes(self.job(f"of{size}", size, "--episodes", 150, "--json")), [0] * size, self.last)
             # Rank 0 alone speaks on standard output.
-            self.assertEqual(json.loads(self.last[0][1])["schema"], "automap.training/1")
+            self.assertEqual(json.loads(self.last[0][1])["schema"], "automap.training/2")
             self.assertEqual([end[1] for end in self.last[1:]], [""] * (size - 1))
             self.assertEqual(self.policy(f"of{size}"), self.policy("of1"))
             self.assertEqual(self.gaps(f"of{size}"), self.gaps("of1"))
@@ -141,7 +141,9 @@ class Ranks(RanksTest):
 
     def test_killed_ranks_and_resumed_with_other_numbers(self):
         # Far more than will be played: sessions end when they are ended.
-        often = ("--episodes", 1000000, "--checkpoint-every", "1ms")
+        # Schedules of their own lengths: those of the run would follow --episodes, which changes.
+        schedules = ("--learning-rate-updates", 5000, "--epsilon-episodes", 5000)
+        often = ("--episodes", 1000000, "--checkpoint-every", "1ms", *schedules)
         # Another rank, then rank 0, then all by a signal.
         first = self.job("run", 3, *often)
         self.wait_for_checkpoint("run", first)
@@ -164,7 +166,7 @@ class Ranks(RanksTest):
         self.assertEqual(self.codes(third), [75, 75], self.last)
         episodes = json.loads(self.last[0][1])["episodes"] + 200
         self.assertEqual(self.codes(self.job("run", 1, "--resume", "--episodes", episodes)), [0], self.last)
-        self.assertEqual(self.codes(self.job("whole", 1, "--episodes", episodes)), [0], self.last)
+        self.assertEqual(self.codes(self.job("whole", 1, "--episodes", episodes, *schedules)), [0], self.last)
         self.assertEqual(self.policy("run"), self.policy("whole"))
         self.assertEqual(self.gaps("run"), self.gaps("whole"))
 

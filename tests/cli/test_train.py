@@ -11,6 +11,7 @@ import subprocess
 import time
 import unittest
 
+from policies import policy as policy_file
 from programs import BIN, SOURCE, TIMEOUT_S, ProgramTest, environment, profile_csv, run
 
 PROGRAM = "automap-train"
@@ -118,7 +119,7 @@ class Runs(Train):
         result = self.train("--episodes", "200", "--json", "--seed", "3")
         self.assertEqual(result.returncode, 0, result.stderr)
         document = json.loads(result.stdout)
-        self.assertEqual(document["schema"], "automap.training/1")
+        self.assertEqual(document["schema"], "automap.training/2")
         self.assertGreaterEqual(document["episodes"], 200)
         self.assertFalse(document["stopped"])
         files = sorted(p.name for p in self.out().iterdir())
@@ -131,6 +132,41 @@ class Runs(Train):
         for part in ("Gaps on held-out problems", "environment steps/s", "rollouts beam 16", "policy.bin", "By family"):
             self.assertIn(part, report)
         self.assertIn("episodes = 200", (self.out() / "config.ini").read_text())
+
+    def test_a_curve_by_default(self):
+        """The start, and 24 evaluations behind it, however short the run is; one figure everywhere."""
+        given = dict(zip(SMALL[::2], SMALL[1::2]))
+        options = [text for name in given if name not in ("--evaluate-every", "--round-episodes") for text in (name, given[name])]
+        result = run(PROGRAM, "--out", self.out(), *options, "--episodes", "192", "--plays-per-problem", "4", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        document = json.loads(result.stdout)
+        with open(self.out() / "curves.csv") as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual(len(rows), 25)
+        self.assertEqual((document["evaluations"], int(rows[0]["episodes"]), int(rows[-1]["episodes"])), (25, 0, 192))
+        self.assertAlmostEqual(float(rows[0]["gap/score"]), document["start_score"], places=8)
+        self.assertAlmostEqual(min(float(row["gap/score"]) for row in rows), document["score"], places=8)
+        self.assertLessEqual(document["score"], document["start_score"])
+        self.assertEqual(document["start_won"], document["best_episodes"] == 0)
+        self.assertEqual({q["planner"]: q["gap_mean"] for q in document["quality"]}["policy, beam 16 + corridor"], document["score"])
+        # The schedules end with the run.
+        self.assertEqual([float(rows[i]["train/progress"]) for i in (0, -1)], [0, 1])
+        self.assertAlmostEqual(float(rows[-1]["train/epsilon"]), 0.05 ** 0.5, places=6)
+        self.assertLess(float(rows[-1]["train/learning_rate"]), 1.01e-4)
+        report = (self.out() / "report.md").read_text()
+        self.assertRegex(report, r"25 evaluations of 6 problems took .*, \d+(\.\d+)? % of the run's time")
+
+    def test_never_worse_than_its_start(self):
+        """What ruins the weights leaves the policy that the run began with, byte for byte."""
+        start = self.put("start.policy", policy_file(hidden=(16,)))
+        ruin = ["--learning-rate", "1", "--learning-rate-end", "1", "--ema", "0", "--clip-norm", "0"]
+        result = self.train("--init", start, "--episodes", "96", *ruin, "--label-fraction", "0", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        document = json.loads(result.stdout)
+        self.assertLessEqual(document["score"], document["start_score"])
+        if document["start_won"]:
+            self.assertEqual((self.out() / "policy.bin").read_bytes(), start.read_bytes())
+            self.assertIn("the start itself", (self.out() / "report.md").read_text())
 
     def test_curves_as_csv_and_for_tensorboard(self):
         self.assertEqual(self.train("--episodes", "200").returncode, 0)
@@ -304,14 +340,19 @@ class Policies(Train):
         self.assertEqual(table.returncode, 0, table.stderr)
         self.assertIn("policy, greedy", table.stdout)
         same = run(PROGRAM, "--compare", policy, policy, "--evaluate-small", "40", "--evaluate-middle", "0",
-                   "--evaluate-deep", "0", "--json")
+                   "--evaluate-deep", "0", "--standard-error", "0.03", "--json")
         self.assertEqual(same.returncode, 0, same.stderr)
         document = json.loads(same.stdout)
-        self.assertFalse(document["accepted"])
-        self.assertTrue(document["no_difference"])
+        self.assertEqual((document["accepted"], document["verdict"]), (False, "undecided"))
+        self.assertTrue(document["same_policy"])
+        self.assertTrue(document["all_alike"])
         self.assertEqual((document["looks"], document["ended_by"]), (1, "error_reached"))
         self.assertEqual(document["first_lost"], document["second_lost"])
         self.assertEqual([d["mean"] for d in document["differences"]], [0, 0, 0])
+        # What 40 problems that are alike leave open: 3 in 40 others, at most.
+        self.assertEqual([(d["low"], d["high"]) for d in document["differences"]], [(-0.075, 0.075)] * 3)
+        self.assertAlmostEqual(document["upper_bound"], 3.4 / 41)
+        self.assertAlmostEqual(document["lower_bound"], -3.4 / 41)
         # One policy alone: against the same search without a network.
         alone = run(PROGRAM, "--compare", policy, "--evaluate-small", "5", "--evaluate-middle", "0", "--evaluate-deep", "0",
                     "--standard-error", "0.001", "--json")
@@ -325,11 +366,47 @@ class Policies(Train):
         self.assertEqual(document["difference"], document["differences"][-1]["mean"])
         self.assertIn(document["ended_by"], ("accepted", "refused", "error_reached", "looks"))
         # How good: beside the same searches without a network, and with one that has learned nothing.
-        planners = [q["planner"] for q in json.loads(run(
-            PROGRAM, "--evaluate", policy, "--evaluate-small", "5", "--evaluate-middle", "0", "--evaluate-deep", "0",
-            "--json").stdout)["quality"]]
+        document = json.loads(run(PROGRAM, "--evaluate", policy, "--evaluate-small", "5", "--evaluate-middle", "0", "--evaluate-deep",
+                                  "0", "--json").stdout)
+        quality = {q["planner"]: q for q in document["quality"]}
         for name in ("policy, beam 16 + corridor", "rollouts beam 16 + corridor", "random weights, beam 16 + corridor"):
-            self.assertIn(name, planners)
+            self.assertIn(name, quality)
+        self.assertEqual(document["policies"][0]["mean_gap"], quality["policy, beam 16 + corridor"]["gap_mean"])
+        # And how much better, on the same problems; five tell nothing.
+        self.assertEqual([(d["planner"], d["to"]) for d in document["differences"]],
+                         [("policy, greedy", "no network"), ("policy, beam 16", "no network"),
+                          ("policy, beam 16 + corridor", "no network"), ("policy, beam 16 + corridor", "random weights")])
+        for d, other in zip(document["differences"], ("rollouts", "rollouts beam 16", "rollouts beam 16 + corridor",
+                                                      "random weights, beam 16 + corridor")):
+            self.assertEqual((d["problems"], d["verdict"]), (5, "undecided"))
+            self.assertLessEqual(d["low"], d["mean"])
+            self.assertAlmostEqual(d["mean"], quality[d["planner"]]["gap_mean"] - quality[other]["gap_mean"])
+        self.assertRegex(table.stdout, r"(?m)^policy, beam 16 \+ corridor +random weights +5 .* undecided$")
+
+    def test_a_limit_of_time_and_a_signal(self):
+        """A comparison that ends early says what it has."""
+        shipped = SOURCE / "models" / "pretrained" / "pipeline.policy"
+        many = ["--compare", shipped, "--evaluate-small", "100000", "--evaluate-middle", "0", "--evaluate-deep", "0", "--json", "--threads", "1"]
+        result = run(PROGRAM, *many, "--time-limit", "1ms")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        document = json.loads(result.stdout)
+        self.assertEqual((document["problems"], document["ended_by"], document["verdict"]), (16, "time", "undecided"))
+        self.assertIn("16 problems could be judged, at least 30 are needed", result.stderr)
+        process = subprocess.Popen([str(BIN / PROGRAM), *map(str, many)], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        # Problems have been judged by then; on a busy machine a signal in front of that leaves nothing to say.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=0.7)
+        process.send_signal(signal.SIGTERM)
+        text, errors = process.communicate(timeout=TIMEOUT_S)
+        if process.returncode in (-signal.SIGTERM, 143):
+            self.skipTest("the machine was too busy for the program to begin")
+        document = json.loads(text)
+        if "error" in document:
+            self.assertEqual((process.returncode, document["error"]["kind"]), (75, "stopped"))
+        else:
+            self.assertEqual(process.returncode, 75 if document["ended_by"] == "stopped" else 0, errors)
+            self.assertIn(document["ended_by"], ("stopped", "refused", "accepted"))
+            self.assertEqual(document["problems"] % 16, 0)
 
     def test_compare_with_few_problems(self):
         """Nothing is accepted by a handful, whatever the margin, and data that run out are no error."""
@@ -350,15 +427,17 @@ class Policies(Train):
                 self.assertEqual(result.returncode, 0, result.stderr)
                 document = json.loads(result.stdout)
                 # Policies may be clearly different, or the same, on so few problems.
-                expected = (ended_by,) if ended_by else ("no_more_problems", "refused", "error_reached")
-                self.assertIn(document["ended_by"], (*expected, "error_reached") if document["no_difference"] else expected)
+                expected = (ended_by,) if ended_by else ("no_more_problems", "refused")
+                self.assertIn(document["ended_by"], expected)
                 self.assertEqual(document["accepted"], document["ended_by"] == "accepted")
                 text = run(PROGRAM, *options)
                 if document["ended_by"] in ("too_few_problems", "no_more_problems"):
                     self.assertIn("warning: ", result.stderr)
                     self.assertIn(warning, result.stderr)
-                    if not document["no_difference"]:
-                        self.assertIn(warning, text.stdout)
+                    self.assertIn(warning, text.stdout)
+                if ended_by == "too_few_problems":
+                    self.assertEqual(document["verdict"], "undecided")
+                self.assertEqual("undecided: " in text.stdout, document["verdict"] == "undecided", text.stdout)
         # Half of the rows choose the best policy of a run, the others judge.
         self.assertIn(", every other row", json.loads(run(PROGRAM, "--evaluate", policy, "--evaluate-data", some, "--json",
                                                           *sets).stdout)["data"])

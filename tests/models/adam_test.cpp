@@ -78,11 +78,11 @@ TEST(Adam, Norm) {
 }
 
 TEST(Adam, CosineRate) {
-  EXPECT_DOUBLE_EQ(cosine_rate(1e-3, 1e-4, 100, 0), 1e-3);
-  EXPECT_NEAR(cosine_rate(1e-3, 1e-4, 100, 50), 5.5e-4, 1e-12);     // half way: the mean
-  EXPECT_NEAR(cosine_rate(1e-3, 1e-4, 100, 25), 8.68198e-4, 1e-8);  // 1e-4 + 9e-4 (1 + sqrt(1/2)) / 2
-  EXPECT_DOUBLE_EQ(cosine_rate(1e-3, 1e-4, 100, 100), 1e-4);
-  EXPECT_DOUBLE_EQ(cosine_rate(1e-3, 1e-4, 0, 0), 1e-4);
+  EXPECT_DOUBLE_EQ(cosine_rate(1e-3, 1e-4, 0), 1e-3);
+  EXPECT_NEAR(cosine_rate(1e-3, 1e-4, 0.5), 5.5e-4, 1e-12);      // half way: the mean
+  EXPECT_NEAR(cosine_rate(1e-3, 1e-4, 0.25), 8.68198e-4, 1e-8);  // 1e-4 + 9e-4 (1 + sqrt(1/2)) / 2
+  EXPECT_DOUBLE_EQ(cosine_rate(1e-3, 1e-4, 1), 1e-4);
+  EXPECT_DOUBLE_EQ(cosine_rate(1e-3, 1e-4, 1.5), 1e-4);
 }
 
 }  // namespace

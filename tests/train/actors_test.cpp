@@ -86,6 +86,14 @@ TEST(Actors, EpsilonLadderAndSchedule) {
   EXPECT_DOUBLE_EQ(models::epsilon_of_play(options, 8000), 0.2);
   options.flat = true;
   EXPECT_DOUBLE_EQ(models::epsilon_of_play(options, 500), 0.34);
+  // As long as the run.
+  options.epsilon_episodes = 0;
+  EXPECT_DOUBLE_EQ(models::epsilon_of_play(options, 500), 0.64);
+  options.progress = 0.5;
+  EXPECT_DOUBLE_EQ(models::epsilon_of_play(options, 0), 0.34);
+  options.progress = 1;
+  EXPECT_NEAR(models::epsilon_of_play(options, 7), 0.04, 1e-12);
+  options.epsilon_episodes = 1000;
   options.exponential = true;
   EXPECT_DOUBLE_EQ(models::epsilon_of_play(options, 500), 0.16);
 }

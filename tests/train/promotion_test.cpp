@@ -35,8 +35,8 @@ PromotionTest played(const Night& night, std::uint64_t number) {
       const double which = rng.uniform();
       const bool loses = which < night.loses, gains = !loses && which < night.loses + night.gains;
       const bool differ = rng.uniform() < kDiffer;
-      const double difference = loses    ? PromotionTest::kMostGap - kGap
-                                : gains  ? kGap - PromotionTest::kMostGap
+      const double difference = loses    ? kMostGap - kGap
+                                : gains  ? kGap - kMostGap
                                 : differ ? night.mean / kDiffer + night.spread * normal(rng)
                                          : 0;
       sum += difference;
@@ -85,7 +85,7 @@ TEST(Promotion, BetterButForRareLosses) {
     Night night;
     night.loses = rate;
     night.as_gaps = true;
-    night.mean = -rate * (PromotionTest::kMostGap - 0.05);
+    night.mean = -rate * (kMostGap - 0.05);
     EXPECT_LE(promoted(night, 40000), 0.05) << rate;
     night.mean *= 0.8;
     EXPECT_LE(promoted(night, 50000), 0.05) << rate;
@@ -130,11 +130,41 @@ TEST(Promotion, FewProblemsTellNothing) {
   EXPECT_FALSE(same.accepted());
 }
 
-TEST(Promotion, WhatMakesNoDifferenceIsNotPromoted) {
-  PromotionTest test(1, 0.0003);
-  EXPECT_FALSE(test.look({100, 0, 0}));
-  EXPECT_TRUE(test.no_difference());
-  EXPECT_FALSE(test.accepted());
+// That 36 problems were the same to both does not say that the policies are: one in 36 may be lost by either.
+TEST(Promotion, ProblemsThatAreAlikeLeaveItUndecided) {
+  PromotionTest test(0, 0.0003);
+  EXPECT_TRUE(test.look({36, 0, 0}));
+  EXPECT_TRUE(test.all_alike());
+  EXPECT_EQ(test.verdict(), Verdict::kUndecided);
+  // By hand: (1 + 2.4) / 37.
+  EXPECT_NEAR(test.upper_bound(), 3.4 / 37, 1e-12);
+  EXPECT_NEAR(test.lower_bound(), -3.4 / 37, 1e-12);
+  EXPECT_FALSE(test.look({10000, 0, 0}));
+  EXPECT_STREQ(test.ended_by(), "error_reached");
+  EXPECT_EQ(test.verdict(), Verdict::kUndecided);
+  // Not worse by more than 0.1 points is shown by so many.
+  PromotionTest margin(0.001, 0.0002);
+  EXPECT_TRUE(margin.look({3000, 0, 0}));
+  EXPECT_FALSE(margin.look({3500, 0, 0}));
+  EXPECT_TRUE(margin.accepted());
+}
+
+TEST(Promotion, TheVerdictIsAboutTheDifference) {
+  PromotionTest better(0, 0.0003), worse(0, 0.0003), loses(0, 0.0003);
+  EXPECT_EQ(better.verdict(), Verdict::kUndecided);
+  better.look({10000, -0.01, 0.001});
+  EXPECT_EQ(better.verdict(), Verdict::kBetter);
+  EXPECT_LT(better.upper_bound(), 0);
+  worse.look({100, 0.01, 0.001});
+  EXPECT_EQ(worse.verdict(), Verdict::kWorse);
+  EXPECT_GT(worse.lower_bound(), 0);
+  loses.look({10000, -0.01, 0.001}, 3, 2);
+  EXPECT_EQ(loses.verdict(), Verdict::kUndecided);
+  // Accepted at a margin, and all the same worse.
+  PromotionTest margin(0.1, 0.0003);
+  margin.look({10000, 0.01, 0.001});
+  EXPECT_TRUE(margin.accepted());
+  EXPECT_EQ(margin.verdict(), Verdict::kWorse);
 }
 
 TEST(Promotion, EndsWhenSettled) {

@@ -294,7 +294,7 @@ TEST_F(RanksTest, AFailureOfARankIsThatOfTheRun) {
 TEST_F(RanksTest, AFailureThatRankZeroDoesNotAskForIsTold) {
   Wire wire(2);
   QueueLink zero(wire, 0);
-  zero.send(1, bytes_of_message(PlayOrder{0, 4, "no policy at all"}));
+  zero.send(1, bytes_of_message(PlayOrder{0, 4, "no policy at all", 0}));
   zero.send(1, bytes_of_message(EndOrder{75, "rank 2 is gone"}));
   set_log_level(LogLevel::kNormal);
   testing::internal::CaptureStderr();
@@ -304,6 +304,14 @@ TEST_F(RanksTest, AFailureThatRankZeroDoesNotAskForIsTold) {
   EXPECT_EQ(code, 75);
   EXPECT_NE(told.find("rank 0 ended the run: rank 2 is gone"), std::string::npos) << told;
   EXPECT_NE(told.find("a play of this rank had failed: "), std::string::npos) << told;
+}
+
+TEST(RankMessages, AnOrderArrivesAsItWas) {
+  const PlayOrder order = order_of_message(bytes_of_message(PlayOrder{7, 4, "a policy", 1.0 / 3}), "rank 0");
+  EXPECT_EQ(order.first, 7u);
+  EXPECT_EQ(order.count, 4u);
+  EXPECT_EQ(order.policy, "a policy");
+  EXPECT_EQ(order.progress, 1.0 / 3);
 }
 
 TEST(RankMessages, PlaysArriveAsTheyWere) {

@@ -34,6 +34,7 @@ class SimpleLearner : public LearnerPort {
     if (keep) episodes.push_back(std::move(episode));
   }
   bool ready() const override { return state_[1] >= 1; }
+  void set_progress(double progress) override { progresses.push_back(progress); }
   models::LearnerMetrics update() override {
     const double mean = state_[0] / state_[1];
     const auto at = static_cast<std::size_t>(state_[2]) % weights_.size();
@@ -57,6 +58,7 @@ class SimpleLearner : public LearnerPort {
     std::memcpy(weights_.data(), bytes.data() + sizeof state_, weights_.size() * sizeof(float));
   }
 
+  std::vector<double> progresses;
   bool keep = false;
   std::vector<models::Episode> episodes;
   std::size_t decisions = 0, labelled = 0;

@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "common/base/error.h"
 #include "common/base/files.h"
@@ -28,11 +31,11 @@ class TrainerTest : public testing::Test {
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
   // Few, small held-out problems, the same for all runs of a test.
-  const Evaluation& evaluation() {
+  const Evaluation& evaluation(int problems = 6) {
     if (!evaluation_) {
       WorkerPool pool(1);
       EvaluationOptions options;
-      options.problems = {6, 0, 0, 0};
+      options.problems = {problems, 0, 0, 0};
       evaluation_ = std::make_unique<Evaluation>(open_source("synth:mixed", 99, {}, {}), options, pool, "");
     }
     return *evaluation_;
@@ -114,6 +117,39 @@ TEST_F(TrainerTest, StoppedAndResumedIsTheSameRun) {
     ASSERT_EQ(other.curve.size(), expected.curve.size());
     for (std::size_t i = 0; i < other.curve.size(); ++i) EXPECT_EQ(other.curve[i].episodes, expected.curve[i].episodes);
   }
+}
+
+// The same with rounds, evaluations and schedules as the run's length has them.
+TEST_F(TrainerTest, StoppedAndResumedByDefault) {
+  const auto by_default = [&](const char* name) {
+    TrainerSettings s = settings(name);
+    s.evaluate_every = 0;
+    s.round_problems = 0;
+    s.play.epsilon_episodes = 0;
+    s.play.label_fraction = 0;
+    return s;
+  };
+  evaluation(2);
+  const TrainerSettings whole = by_default("whole"), s = by_default("parts");
+  run(whole, 1);
+  int sessions = 0;
+  for (bool stopped = true; stopped && sessions < 20; ++sessions) {
+    TrainerSettings part = s;
+    int rounds = 0;
+    part.stop_requested = [&rounds] { return rounds++ == 17; };
+    Checkpoint before;
+    if (sessions > 0) before = load_checkpoint(s.folder + "/checkpoint");
+    stopped = run(part, sessions % 3, sessions > 0 ? &before : nullptr).stopped;
+  }
+  EXPECT_GT(sessions, 2);
+  EXPECT_EQ(file(s, "policy.bin"), file(whole, "policy.bin"));
+  const Checkpoint expected = load_checkpoint(whole.folder + "/checkpoint"),
+                   other = load_checkpoint(s.folder + "/checkpoint");
+  EXPECT_EQ(other.learner_state, expected.learner_state);
+  EXPECT_EQ(other.start_policy, expected.start_policy);
+  EXPECT_EQ(other.counters.start_score, expected.counters.start_score);
+  ASSERT_EQ(other.curve.size(), expected.curve.size());
+  for (std::size_t i = 0; i < other.curve.size(); ++i) EXPECT_EQ(other.curve[i].episodes, expected.curve[i].episodes);
 }
 
 TEST_F(TrainerTest, KilledBetweenCheckpointsItGoesOnFromTheLastOne) {
@@ -237,14 +273,176 @@ TEST(Evaluation, NoProblemsLeft) {
   EXPECT_EQ(evaluation.next(), 200u);
 }
 
-TEST(Evaluation, PairedDifferenceByHand) {
-  const double none = std::numeric_limits<double>::infinity();
-  // Differences 1, 3 (the third has no partner): mean 2, variance 2, standard error sqrt(2 / 2) = 1.
-  const PairedDifference d = paired_difference({2, 5, none}, {1, 2, 7});
-  EXPECT_EQ(d.problems, 2);
-  EXPECT_DOUBLE_EQ(d.mean, 2);
-  EXPECT_DOUBLE_EQ(d.standard_error, 1);
-  EXPECT_EQ(paired_difference({}, {}).problems, 0);
+// No plan counts as the worst plan, in every figure.
+TEST(Evaluation, NoPlanCountsAlikeEverywhere) {
+  WorkerPool pool(0);
+  EvaluationOptions options;
+  options.problems = {4, 0, 0, 0};
+  const Evaluation evaluation(open_source("synth:mixed", 5, {}, {}), options, pool, "");
+  PlannerLengths lengths{"none", {}, 0};
+  for (const HeldOut& held : evaluation.problems()) lengths.length_ms.push_back(held.reference_ms);
+  ASSERT_EQ(lengths.length_ms.size(), 4u);
+  lengths.length_ms[1] = std::numeric_limits<double>::infinity();
+  lengths.length_ms[2] *= 5;
+  EXPECT_EQ(evaluation.gaps(lengths), (std::vector<double>{0, 1, 1, 0}));
+  const Quality quality = evaluation.quality(lengths, -1);
+  EXPECT_EQ(quality.problems, 4);
+  EXPECT_EQ(quality.failed, 1);
+  EXPECT_EQ(quality.mean, 0.5);
+  EXPECT_EQ(quality.p95, 1);
+  EXPECT_EQ(quality.optimal, 0.5);
+  EXPECT_EQ(evaluation.score({lengths}), 0.5);
+}
+
+// Every update makes it worse.
+class RuinedLearner : public SimpleLearner {
+ public:
+  models::LearnerMetrics update() override {
+    models::Policy policy = SimpleLearner::policy("{}");
+    std::vector<float> weights = policy.weights();
+    for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = i % 2 == 0 ? 50.0f : -50.0f;
+    load_policy(models::Policy(policy.architecture(), weights, "{}"));
+    return SimpleLearner::update();
+  }
+};
+
+TEST_F(TrainerTest, NeverWorseThanItsStart) {
+  for (const bool fresh : {true, false}) {
+    TrainerSettings s = settings(fresh ? "fresh" : "given");
+    s.evaluate_every = 0;
+    RuinedLearner learner;
+    s.provenance = [](const TrainCounters&) { return R"({"from": "the run"})"; };
+    if (!fresh) s.start_policy = learner.policy(R"({"from": "elsewhere"})").serialize();
+    WorkerPool pool(0);
+    const TrainResult result = train(learner, *source_, evaluation(), pool, s, nullptr);
+    EXPECT_GT(result.session_updates, 0u);
+    EXPECT_TRUE(result.start_won());
+    EXPECT_EQ(result.counters.best_score, result.counters.start_score);
+    EXPECT_EQ(result.best.weights(), result.start.weights());
+    EXPECT_EQ(result.best.weights(), SimpleLearner().policy("{}").weights());
+    if (!fresh) {
+      EXPECT_EQ(file(s, "policy.bin"), s.start_policy);
+    }
+  }
+}
+
+// The curve, the best policy's figure and the table say the same.
+TEST_F(TrainerTest, OneFigure) {
+  TrainerSettings s = settings("figure");
+  const TrainResult result = run(s, 0);
+  WorkerPool pool(0);
+  const std::vector<PlannerLengths> planned = evaluation().plan(result.best, pool);
+  EXPECT_EQ(evaluation().score(planned), result.counters.best_score);
+  EXPECT_EQ(evaluation().quality(planned.back(), -1).mean, result.counters.best_score);
+  double least = 1;
+  const Checkpoint end = load_checkpoint(s.folder + "/checkpoint");
+  for (const CurvePoint& point : end.curve) {
+    for (const auto& [name, value] : point.values) {
+      if (name == "gap/score") least = std::min(least, value);
+    }
+  }
+  EXPECT_EQ(least, result.counters.best_score);
+  EXPECT_GT(result.counters.evaluation_seconds, 0);
+  EXPECT_EQ(end.start_policy, result.start.serialize());
+}
+
+double value_of(const CurvePoint& point, const std::string& wanted) {
+  for (const auto& [name, value] : point.values) {
+    if (name == wanted) return value;
+  }
+  ADD_FAILURE() << "no " << wanted;
+  return 0;
+}
+
+// By default a run has 24 evaluations behind that of the start, and its schedules end when it ends, however long it is.
+TEST_F(TrainerTest, RhythmAndSchedulesLastAsLongAsTheRun) {
+  for (const std::uint64_t episodes :
+       kSanitized ? std::vector<std::uint64_t>{96} : std::vector<std::uint64_t>{96, 192}) {
+    std::vector<double> before;
+    for (const int background : episodes == 96 ? std::vector<int>{0, 2} : std::vector<int>{1}) {
+      TrainerSettings s = settings("plays" + std::to_string(episodes) + std::to_string(background));
+      s.episodes = episodes;
+      s.evaluate_every = 0;
+      s.round_problems = 0;
+      s.play.plays = 2;
+      s.play.label_fraction = 0;
+      s.play.epsilon_episodes = 0;
+      s.play.epsilon_start = 0.64;
+      s.play.epsilon_end = 0.04;
+      SimpleLearner learner;
+      WorkerPool pool(background);
+      const TrainResult result = train(learner, *source_, evaluation(2), pool, s, nullptr);
+      const Checkpoint end = load_checkpoint(s.folder + "/checkpoint");
+      ASSERT_EQ(end.curve.size(), static_cast<std::size_t>(kEvaluations + 1));
+      EXPECT_EQ(end.curve.front().episodes, 0u);
+      EXPECT_EQ(end.curve.back().episodes, result.counters.plays);
+      EXPECT_EQ(result.counters.plays, episodes);
+      EXPECT_EQ(value_of(end.curve.front(), "train/epsilon"), 0.8);  // the first rung: the square root
+      EXPECT_NEAR(value_of(end.curve.back(), "train/epsilon"), 0.2, 1e-9);
+      ASSERT_FALSE(learner.progresses.empty());
+      EXPECT_LT(learner.progresses.front(), 0.1);
+      EXPECT_GT(learner.progresses.back(), 0.95);
+      EXPECT_LE(learner.progresses.back(), 1);
+      EXPECT_TRUE(std::is_sorted(learner.progresses.begin(), learner.progresses.end()));
+      if (background == 2) {
+        EXPECT_EQ(learner.progresses, before);
+      }
+      before = learner.progresses;
+    }
+  }
+}
+
+// With `deterministic` plays stand for seconds, so that no clock has a part in the schedules.
+TEST_F(TrainerTest, TimeIsCountedWhereNoClockMay) {
+  TrainerSettings s = settings("counted");
+  s.deterministic = true;
+  s.episodes = 0;
+  s.time_s = 20;
+  s.evaluate_every = 1;
+  s.play.epsilon_episodes = 0;
+  int rounds = 0;
+  s.stop_requested = [&rounds] { return ++rounds > 3; };
+  run(s, 0);
+  const Checkpoint end = load_checkpoint(s.folder + "/checkpoint");
+  ASSERT_GT(end.curve.size(), 1u);
+  for (const CurvePoint& point : end.curve) {
+    EXPECT_DOUBLE_EQ(value_of(point, "train/progress"),
+                     std::min(1.0, static_cast<double>(point.episodes) / (kPlaysPerSecond * s.time_s)));
+  }
+}
+
+// By a clock the share of the time counts, and rounds get as long as the run has it.
+TEST_F(TrainerTest, SchedulesByTheClock) {
+  TrainerSettings s = settings("clock");
+  s.episodes = 0;
+  s.time_s = 0.3;
+  s.evaluate_every = 0;
+  s.round_problems = 0;
+  SimpleLearner learner;
+  WorkerPool pool(0);
+  const TrainResult result = train(learner, *source_, evaluation(), pool, s, nullptr);
+  EXPECT_EQ(result.reason, "300 ms of training");
+  EXPECT_TRUE(std::is_sorted(learner.progresses.begin(), learner.progresses.end()));
+  if (result.session_plays > 0) {
+    EXPECT_GT(result.counters.progress, 0);
+  }
+  EXPECT_LE(result.counters.progress, 1);
+  EXPECT_GE(result.counters.seconds, 0.3);
+}
+
+// Whoever gives a run that has ended more plays does not get its schedules again.
+TEST_F(TrainerTest, SchedulesDoNotGoBack) {
+  TrainerSettings s = settings("longer");
+  s.play.epsilon_episodes = 0;
+  run(s, 0);
+  Checkpoint before = load_checkpoint(s.folder + "/checkpoint");
+  EXPECT_EQ(before.counters.progress, 1);
+  s.episodes *= 2;
+  const TrainResult result = run(s, 0, &before);
+  EXPECT_GE(result.counters.plays, s.episodes);
+  const Checkpoint after = load_checkpoint(s.folder + "/checkpoint");
+  EXPECT_EQ(after.counters.progress, 1);
+  EXPECT_GT(after.counters.evaluations, before.counters.evaluations);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@ class TorchLearner : public LearnerPort {
   explicit TorchLearner(const models::LearnerOptions& options) : learner_(options) {}
   void add(models::Episode episode) override { learner_.add(std::move(episode)); }
   bool ready() const override { return learner_.ready(); }
+  void set_progress(double progress) override { learner_.set_progress(progress); }
   models::LearnerMetrics update() override { return learner_.update(); }
   std::uint64_t updates() const override { return learner_.updates(); }
   models::Policy policy(const std::string& provenance_json) const override { return learner_.policy(provenance_json); }

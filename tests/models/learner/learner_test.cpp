@@ -259,7 +259,7 @@ void set_weights(Learner& learner, std::vector<float> weights) {
 }
 
 // Two decisions, y 0.8: the first with x 0.5, the second with x 0.2 (chosen) or 0.4. w = 0.9, b = 0.
-LearnerMetrics second_update(LearnerOptions options, double expected_first) {
+LearnerMetrics second_update(LearnerOptions options, double expected_first, double progress = 0) {
   options.returns = Returns::kNStep;
   options.n_step = 1;
   options.batch = 2;  // stratified over two equal priorities: each decision once
@@ -269,6 +269,7 @@ LearnerMetrics second_update(LearnerOptions options, double expected_first) {
   episode.decisions = {linear_decision({0.5f}), linear_decision({0.2f, 0.4f})};
   episode.y = 0.8f;
   learner.add(episode);
+  learner.set_progress(progress);
   const LearnerMetrics first = learner.update();
   EXPECT_NEAR(first.loss, expected_first, 1e-6);
   // Slope in w (.27 * .5 - .62 * .2) / 2 > 0, in b (.27 - .62) / 2 < 0; Adam's first step is rate * sign: w = -0.1, b =
@@ -478,6 +479,64 @@ TEST(Learner, EmaClipAndCosine) {
   EXPECT_NEAR(learner.policy().weights()[1], 0.76, 1e-5);
   EXPECT_NEAR(learner.update().learning_rate, 0.6, 1e-12);
   EXPECT_NEAR(learner.update().learning_rate, 0.4, 1e-12);
+}
+
+// Schedules of 0 updates follow the run, which never goes back.
+TEST(Learner, SchedulesOfTheRun) {
+  LearnerOptions options = linear_options();
+  options.batch = 1;
+  options.learning_rate = 0.8;
+  options.learning_rate_end = 0.4;
+  options.learning_rate_updates = 0;
+  Learner learner(options);
+  Episode episode;
+  episode.decisions = {linear_decision({0})};
+  learner.add(episode);
+  EXPECT_NEAR(learner.update().learning_rate, 0.8, 1e-12);
+  EXPECT_NEAR(learner.update().learning_rate, 0.8, 1e-12);
+  learner.set_progress(0.5);
+  EXPECT_NEAR(learner.update().learning_rate, 0.6, 1e-12);
+  learner.set_progress(1.5);
+  EXPECT_NEAR(learner.update().learning_rate, 0.4, 1e-12);
+  learner.set_progress(0.5);
+  EXPECT_NEAR(learner.update().learning_rate, 0.4, 1e-12);
+}
+
+// As PrioritiesWeighTheLossAndBetaRises, by the run's progress.
+TEST(Learner, BetaRisesWithTheRun) {
+  LearnerOptions options = linear_options();
+  options.batch = 4;
+  options.prioritized = true;
+  options.priority_alpha = 1;
+  options.priority_beta = 0;
+  options.priority_beta_end = 1;
+  options.beta_updates = 0;
+  options.learning_rate = options.learning_rate_end = 1e-12;
+  for (const double progress : {1.0, 0.5}) {
+    Learner learner(options);
+    set_weights(learner, {1, 0});
+    for (const float error : {0.29f, 0.29f, 0.1f, 0.1f}) {
+      Episode episode;
+      episode.decisions = {linear_decision({0.5f + error})};
+      episode.y = 0.5f;
+      learner.add(episode);
+    }
+    learner.update();
+    learner.set_progress(progress);
+    EXPECT_NEAR(learner.update().loss, progress == 1 ? 0.0121960 : 0.0198298, 1e-6);
+  }
+}
+
+// So many updates are between two copies at least, and so much of the run where that is longer: then the second update
+// learns as with a target network that is not copied (OneStepWithATargetNetwork), else as with none.
+TEST(Learner, CopiesToTheTargetNetworkFollowTheRun) {
+  LearnerOptions options = linear_options();
+  options.target_every = 1;
+  options.target_copies = 10;
+  for (const double progress : {0.0, 0.09, 0.1, 1.0}) {
+    EXPECT_NEAR(second_update(options, 0.114325, progress).loss, progress < 0.1 ? 0.156325 : 0.008125, 1e-6)
+        << progress;
+  }
 }
 
 TEST(Learner, AClipNormOfNothingNeverClips) {
@@ -712,6 +771,8 @@ std::vector<LearnerOptions> resumable_options() {
   rainbow.target_every = 7;
   rainbow.replay_episodes = 40;  // wraps around
   rainbow.replay_labels = 20;
+  rainbow.target_copies = 5;
+  rainbow.beta_updates = rainbow.learning_rate_updates = 0;
   c51.distribution = Distribution::kC51;
   c51.ema = 0;
   return {plain, rainbow, c51, flat_options()};
@@ -721,6 +782,7 @@ void feed(Learner& learner, const LearnerOptions& options, std::uint64_t from, s
   for (std::uint64_t i = from; i < to; ++i) {
     learner.add(options.family == Family::kFlat ? random_flat_episode(9, options.inputs, i)
                                                 : random_episode(5, options.inputs, i, i % 3 == 0));
+    learner.set_progress(static_cast<double>(i) / 140);
     if (learner.ready()) learner.update();
   }
 }

@@ -1,0 +1,63 @@
+// Two policies, or one and the same search without a network, on the same problems: what --compare asks, and how it
+// says what came of it. When it is settled: train/promotion.h.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/policy.h"
+#include "train/evaluation.h"
+#include "train/promotion.h"
+#include "train/worker_pool.h"
+
+namespace automap::train {
+
+// Counted gaps on the same problems.
+struct Compared {
+  std::vector<std::string> searches;
+  std::vector<std::vector<double>> first, second;  // [search][problem]
+  int first_lost = 0, second_lost = 0;             // problems without a plan, last search
+};
+
+// Why no more problems were asked.
+enum class Asked : std::uint8_t { kAll, kNoMore, kTime, kStopped };
+
+class Comparison {
+ public:
+  // One policy or two, which must outlive it. `options`: of the first look. The time limit counts from here.
+  Comparison(const std::vector<models::Policy>& policies, std::shared_ptr<const ProblemSource> source,
+             const EvaluationOptions& options, WorkerPool& pool, double time_limit_s);
+
+  // So many times the problems of the options, the next ones. In parts that are each mixed as the whole is, so that
+  // what a limit or a signal (StopToken) leaves is no other mixture; the first part is always asked to its end. Throws
+  // Error(kStopped) when a signal came before there was anything to judge by.
+  Asked ask(int times);
+  const Compared& compared() const { return compared_; }
+
+ private:
+  std::size_t problems() const { return compared_.first.empty() ? 0 : compared_.first.back().size(); }
+  void ask_part(EvaluationOptions options);
+
+  const std::vector<models::Policy>& policies_;
+  std::shared_ptr<const ProblemSource> source_;
+  EvaluationOptions options_;
+  WorkerPool& pool_;
+  double time_limit_s_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  std::uint64_t next_ = 0;  // of the source's problems
+  Compared compared_;
+};
+
+// Of automap.comparison/3: PromotionTest::ended_by(), or "time" or "stopped" where that ended it.
+const char* ended_by(const PromotionTest& test, Asked asked);
+// Empty, or why it ended before it was settled. `asked_error`: the standard error that was asked for.
+std::string why_unsettled(const PromotionTest& test, Asked asked, int problems, double asked_error);
+// "A is better than B (beam 16 + corridor: difference from -0.3 to -0.1 %)", "A is worse than B (...)", "undecided: A
+// against B (...; why)"; with a margin another line about it.
+std::string verdict_text(const std::string& first, const std::string& second, double margin, const PromotionTest& test,
+                         const Compared& compared, const std::string& unsettled);
+
+}  // namespace automap::train
