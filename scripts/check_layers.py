@@ -31,7 +31,7 @@ ROOMS = {
     "plan/rivals": ["common/base", "common/machine", "common/pipeline", "plan/planners"],
     "plan/placement": ["common/base", "common/machine", "common/pipeline", "plan/soap"],
     "plan/pictures": ["common/base", "common/machine", "common/pipeline"],
-    "infer": ["common/base", "common/graph", "common/architecture", "common/hlo", "common/machine", "common/pipeline", "common/io", "profile", "models",
+    "infer": ["common/base", "common/graph", "common/architecture", "common/hlo", "common/machine", "common/pipeline", "common/io", "profile", "profile/measured", "models",
               "plan/partition", "plan/planners", "plan/rivals", "plan/emit", "plan/pictures"],
     "compare": ["common/base", "common/graph", "common/hlo", "common/machine", "common/pipeline", "profile", "plan/partition",
                 "plan/planners", "plan/rivals", "plan/placement", "plan/soap", "plan/heuristics", "infer"],

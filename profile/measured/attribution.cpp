@@ -10,7 +10,6 @@
 
 #include "common/base/check.h"
 #include "common/base/error.h"
-#include "common/base/fitted_table.h"
 #include "common/base/join.h"
 #include "common/base/numbers.h"
 #include "common/base/printable.h"
@@ -619,12 +618,12 @@ void add_op_names(const graph::Graph& ran, MeasuredTimes* times) {
   }
 }
 
-std::string attribution_text(const Attribution& a, int width) {
+AttributionSentences attribution_sentences(const Attribution& a) {
   const auto percent = [](double part, double all) { return format_percent(all > 0 ? part / all : 0); };
   std::string steps = a.steps > 1 ? ", " + format_count(a.steps) + " steps by " + a.steps_by : "";
-  std::string text = "measured    " + printable(a.source) + " (" + a.form + steps + "): of " +
-                     format_ms(a.measured_ms) + " of a step " + percent(a.attributed_ms(), a.measured_ms) +
-                     " are the model's, forward " + format_ms(a.forward_ms) + ", backward " + format_ms(a.backward_ms);
+  std::string text = printable(a.source) + " (" + a.form + steps + "): of " + format_ms(a.measured_ms) + " of a step " +
+                     percent(a.attributed_ms(), a.measured_ms) + " are the model's, forward " +
+                     format_ms(a.forward_ms) + ", backward " + format_ms(a.backward_ms);
   if (a.optimizer_ms > 0) text += ", optimizer " + format_ms(a.optimizer_ms);
   if (a.other_ms > 0) text += ", metrics " + format_ms(a.other_ms);
   if (a.communication_ms > 0) text += "; communication beside that " + format_ms(a.communication_ms);
@@ -638,11 +637,11 @@ std::string attribution_text(const Attribution& a, int width) {
     if (a.left_over.size() > kShown)
       text += " and " + format_count(static_cast<long long>(a.left_over.size() - kShown)) + " more";
   }
-  std::string scaled = "scaled      " + format_count(a.measured_positions) + " of " + format_count(a.positions) +
+  std::string scaled = format_count(a.measured_positions) + " of " + format_count(a.positions) +
                        " positions have a measured time, " + format_percent(a.measured_compute) +
                        " of the compute; both passes take " + format_number(a.factor) + " times what is estimated";
   for (const std::string& one : a.notes) scaled += "; " + one;
-  return wrap_lines(text + "\n", width) + wrap_lines(scaled + "\n", width);
+  return {text, scaled};
 }
 
 Json attribution_json(const Attribution& a) {

@@ -54,8 +54,11 @@ Attribution apply_measured(const MeasuredTimes& times, const graph::Graph& graph
 // instructions after optimization, and nothing else.
 void add_op_names(const graph::Graph& ran, MeasuredTimes* times);
 
-// For people, a few lines; and for scripts.
-std::string attribution_text(const Attribution& attribution, int width);
+// For people: what of the measured time is whose, and what it does to the profile. For scripts: both.
+struct AttributionSentences {
+  std::string measured, scaled;
+};
+AttributionSentences attribution_sentences(const Attribution& attribution);
 Json attribution_json(const Attribution& attribution);
 
 }  // namespace automap::measured

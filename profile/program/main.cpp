@@ -236,8 +236,11 @@ void profile_model(const ProfileOptions& o) {
   if (o.json) {
     print_exact(profile::report_json(result, form, attribution ? measured::attribution_json(*attribution) : Json()));
   } else if (o.output != "-") {
-    print(profile::report_text(result, form, terminal_columns()) +
-          (attribution ? measured::attribution_text(*attribution, terminal_columns()) : ""));
+    print(profile::report_text(result, form, terminal_columns()));
+    if (attribution) {
+      const measured::AttributionSentences told = measured::attribution_sentences(*attribution);
+      print(wrap_lines("measured    " + told.measured + "\nscaled      " + told.scaled + "\n", terminal_columns()));
+    }
   }
   if (file) {
     file->commit();

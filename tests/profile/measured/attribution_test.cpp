@@ -349,10 +349,11 @@ TEST(Attribution, IsTold) {
   ModelProfile scaled;
   const Attribution found =
       apply({time_of(Named::kLayer, "h_0", 1, 2), time_of(Named::kScope, "sampler\n", 4, 0)}, model, &scaled);
-  const std::string text = attribution_text(found, 0);
-  EXPECT_THAT(text, HasSubstr("of 7.00 ms of a step 42.9 % are the model's, forward 1.00 ms, backward 2.00 ms"));
-  EXPECT_THAT(text, HasSubstr("not the model's: sampler\\n 4.00 ms"));
-  EXPECT_THAT(text, HasSubstr("less than half of the measured time is the model's"));
+  const AttributionSentences told = attribution_sentences(found);
+  EXPECT_THAT(told.measured,
+              HasSubstr("of 7.00 ms of a step 42.9 % are the model's, forward 1.00 ms, backward 2.00 ms"));
+  EXPECT_THAT(told.measured, HasSubstr("not the model's: sampler\\n 4.00 ms"));
+  EXPECT_THAT(told.scaled, HasSubstr("less than half of the measured time is the model's"));
   const Json json = attribution_json(found);
   EXPECT_EQ(json["attributed_ms"].get<double>(), 3);
   EXPECT_EQ(json["not_attributed"].size(), 1u);
