@@ -90,6 +90,7 @@ class Attributor {
     out_.steps = times.steps;
     out_.steps_by = times.steps_by;
     out_.communication_ms = times.communication_ms;
+    check_positions();
     choose_samples(samples);
     own_ = passes_at(model_.profile, out_.samples);
     const std::size_t n = own_.forward.size();
@@ -118,6 +119,14 @@ class Attributor {
   }
 
  private:
+  void check_positions() const {
+    if (times_.positions == 0 || times_.positions == model_.profile.size()) return;
+    throw Error(ErrorKind::kData,
+                times_.source + ": it is of a model with " + format_count(times_.positions) + " positions, and " +
+                    model_.profile.model + " has " + format_count(model_.profile.size()),
+                "give the module that the plan was made for, with --whole-loops where it was made with that");
+  }
+
   // --- Which of the times ---
 
   // Of several numbers of samples the nearest to the model's.
@@ -356,6 +365,11 @@ class Attributor {
       case Named::kBehind: return outside(false, true);
       case Named::kOutside: return outside(true, true);
       case Named::kLayer: return positions_of_layer(time.name);
+      case Named::kPositions: {
+        std::vector<std::int32_t> positions;
+        for (std::int64_t p = time.first; p <= time.last; ++p) positions.push_back(static_cast<std::int32_t>(p - 1));
+        return positions;
+      }
       default: break;
     }
     const std::vector<int> layers = layer_names_->find(time.name);

@@ -32,6 +32,8 @@ MeasuredTimes read_aceso(std::string_view text, const std::string& source);
 // Of a parsed document.
 bool is_galvatron(const Json& document);
 MeasuredTimes read_galvatron(const Json& document, const std::string& source);
+bool is_program_times(const Json& document);
+MeasuredTimes read_program_times(const Json& document, const std::string& source);
 
 // The first line's fields, lower case: what a table is told by.
 bool has_column(std::string_view text, std::string_view name);

@@ -17,6 +17,7 @@ enum class Named {
   kInFront,      // what comes before the first numbered layer
   kBehind,       // what comes behind the last one
   kOutside,      // both
+  kPositions,    // a run of the model's positions
   kOptimizer,    // the update of the variables
 };
 
@@ -24,6 +25,7 @@ struct MeasuredTime {
   Named named = Named::kInstruction;
   std::string name;
   std::string op_name;
+  std::int64_t first = 0, last = 0;  // of kPositions, from 1
   // Of one step, in ms. `either`: of a pass that the file does not tell.
   std::optional<double> forward_ms, backward_ms, either_ms;
   double samples = 0;      // of the micro-batch that was measured; 0: the file does not say
@@ -42,6 +44,7 @@ struct MeasuredTimes {
   std::int64_t steps = 1;       // that were averaged
   std::string steps_by;         // what they were told by, "ProfilerStep"; empty: the file is of one step
   int devices = 1;              // that were averaged
+  std::int64_t positions = 0;   // of the model that was measured; 0: the file does not say
   std::string module;           // of an XLA trace: the module that most of the time was in
 };
 

@@ -13,9 +13,11 @@ namespace automap::measured {
 namespace {
 
 [[noreturn]] void unknown_form(const std::string& source, const std::string& found) {
-  throw Error(ErrorKind::kData, source + ": no form of measured times that is known: " + found,
-              "expected a trace of torch.profiler or of JAX's profiler (*.trace.json.gz), a table with a header "
-              "layer,forward_ms,backward_ms, a table of Aceso, or a computation profile of Galvatron");
+  throw Error(
+      ErrorKind::kData, source + ": no form of measured times that is known: " + found,
+      "expected a trace of torch.profiler or of JAX's profiler (*.trace.json.gz), a table with a header "
+      "layer,forward_ms,backward_ms, a table of Aceso, a computation profile of Galvatron, or what automap run DIR "
+      "--measure writes");
 }
 
 MeasuredTimes parse_json_form(std::string_view text, bool array, const std::string& source) {
@@ -24,6 +26,7 @@ MeasuredTimes parse_json_form(std::string_view text, bool array, const std::stri
   const JsonSource from{source, ErrorKind::kData, kMeasuredHint};
   const Json document = parse_json(text, from);
   if (is_galvatron(document)) return read_galvatron(document, source);
+  if (is_program_times(document)) return read_program_times(document, source);
   std::string keys;
   for (const auto& [key, value] : document.items()) {
     if (keys.size() < static_cast<std::size_t>(kShownColumns)) keys += (keys.empty() ? "" : ", ") + key;

@@ -147,7 +147,8 @@ void declare_options(OptionTable& table, ProfileOptions& o) {
   table
       .add(&o.measured, "measured",
            "scale the profile by measured times: a trace of torch.profiler or of JAX's profiler, a table "
-           "layer,forward_ms,backward_ms, or a profile of Aceso or Galvatron; told from the bytes, gzipped or not")
+           "layer,forward_ms,backward_ms, or a profile of Aceso or Galvatron, or the folder of automap run --measure; "
+           "told from the bytes, gzipped or not")
       .reads_folder()
       .metavar("FILE");
   table

@@ -311,6 +311,26 @@ TEST(Attribution, EveryLayerOfAKindAtTheNearestSamples) {
   EXPECT_THROW(apply(times, model, &scaled), Error);
 }
 
+TEST(Attribution, ProgramsOfPositions) {
+  const Model model = profiled(layers_text());
+  const auto n = static_cast<std::int64_t>(model.profile.profile.c_ms.size());
+  MeasuredTimes times;
+  times.positions = n;
+  times.times = {time_of(Named::kPositions, "a", 2, 3), time_of(Named::kPositions, "b", 5, 7)};
+  times.times[0].first = 1;
+  times.times[0].last = 3;  // within the second layer
+  times.times[1].first = 4;
+  times.times[1].last = n;
+  ModelProfile scaled = model.profile;
+  apply_measured(times, model.module.graph, 0, &scaled);
+  double front = 0;
+  for (std::size_t p = 0; p < 3; ++p) front += scaled.profile.c_ms[p];
+  EXPECT_NEAR(front, 5, 1e-9);
+  EXPECT_NEAR(sum(scaled.profile.c_ms), 17, 1e-9);
+  times.positions = n + 1;
+  EXPECT_THROW(apply_measured(times, model.module.graph, 0, &scaled), Error);
+}
+
 TEST(Attribution, CollectivesOfWidthsStay) {
   Model model = profiled(layers_text());
   Profile& profile = model.profile.profile;

@@ -123,6 +123,32 @@ TEST(Galvatron, HasTimesOfASample) {
   EXPECT_THAT(refusal(R"({"layertype_0_bsz1_seq8": "1"})"), HasSubstr("found \"1\""));
 }
 
+TEST(ProgramTimes, HavePositions) {
+  const std::string text =
+      R"({"schema": "automap.program-times/1", "model": "m", "samples": 8, "positions": 7, "programs": [
+      {"name": "forward.0", "kind": "forward", "ms": 2, "positions": [1, 4]},
+      {"name": "backward.0", "kind": "backward", "ms": 5, "positions": [1, 4], "recomputes": true},
+      {"name": "backward.1", "kind": "backward", "ms": 3, "positions": [5, 7], "recomputes": false},
+      {"name": "update.0.0", "kind": "update", "ms": 0.5}, {"name": "update.1.0", "kind": "update", "ms": 0.25}]})";
+  const MeasuredTimes times = parse(text);
+  auto found = by_name(times);
+  EXPECT_EQ(times.positions, 7);
+  EXPECT_EQ(found["forward.0"].forward_ms, 2);
+  EXPECT_EQ(found["backward.0"].backward_ms, 3);  // without the forward pass in it
+  EXPECT_EQ(found["backward.1"].first, 5);
+  EXPECT_EQ(found["backward.1"].last, 7);
+  EXPECT_EQ(found["update"].ms(), 0.75);
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    std::string other = text;
+    return refusal(other.replace(other.find(from), from.size(), to));
+  };
+  EXPECT_THAT(changed("[5, 7]", "[5, 8]"), HasSubstr("programs[2].positions[1]"));
+  EXPECT_THAT(changed("[5, 7]", "[5]"), HasSubstr("the first and the last"));
+  EXPECT_THAT(changed("\"ms\": 3", "\"ms\": -3"), HasSubstr("programs[2].ms"));
+  EXPECT_THAT(changed("\"forward\"", "\"sideways\""), HasSubstr("forward, backward or update"));
+  EXPECT_THAT(changed("times/1", "times/2"), HasSubstr("automap.program-times/2"));
+}
+
 // --- torch.profiler ---
 
 // Events as the profiler writes them. Times in microseconds.
