@@ -95,16 +95,28 @@ class Sweep {
       case Range::Kind::kStep: break;
       case Range::Kind::kForwardOp:
         // The last that begins with a number is the one that autograd notes it of.
-        if (!open.place.backward) forward_[range.sequence] = open.place.scope;
+        (open.place.backward ? recomputed_ : forward_)[range.sequence] = open.place.scope;
         break;
       case Range::Kind::kBackwardOp:
         // Threads of autograd are in no module; one that the user's thread waits in is.
-        if (!open.place.backward) open.place.scope = Scopes::kNowhere;
+        if (!open.place.backward) {
+          open.place.scope = Scopes::kNowhere;
+        } else if (const auto again = recomputed_.find(range.sequence); again != recomputed_.end()) {
+          // Of what a checkpoint has run again within the backward pass, by the thread's own numbers.
+          if (again->second != Scopes::kNowhere) open.place.scope = again->second;
+        }
         open.place.backward = true;
         if (range.sequence >= 0) open.place.sequence = range.sequence;
         break;
     }
     open_.push_back(open);
+  }
+
+  void go_to(std::uint32_t thread) {
+    if (thread == thread_) return;
+    open_.clear();
+    recomputed_.clear();
+    thread_ = thread;
   }
 
   void run() {
@@ -113,19 +125,13 @@ class Sweep {
       for (; next < events_.ranges.size(); ++next) {
         const Range& range = events_.ranges[next];
         if (range.thread > thread || (range.thread == thread && range.begin > time)) return;
-        if (range.thread != thread_) {
-          open_.clear();
-          thread_ = range.thread;
-        }
+        go_to(range.thread);
         enter(range);
       }
     };
     for (const TraceEvents::Launch& launch : events_.launches) {
       enter_until(launch.thread, launch.begin);
-      if (thread_ != launch.thread) {
-        open_.clear();
-        thread_ = launch.thread;
-      }
+      go_to(launch.thread);
       while (!open_.empty() && open_.back().end <= launch.begin) open_.pop_back();
       places_.emplace(launch.correlation, open_.empty() ? Place() : open_.back().place);
       launched_.emplace(launch.correlation, launch.begin);
@@ -137,7 +143,7 @@ class Sweep {
   Scopes& scopes_;
   std::vector<Open> open_;
   std::uint32_t thread_ = 0;
-  std::unordered_map<std::int64_t, std::uint32_t> forward_;
+  std::unordered_map<std::int64_t, std::uint32_t> forward_, recomputed_;  // scopes of forward operations
   std::unordered_map<std::int64_t, Place> places_;
   std::unordered_map<std::int64_t, double> launched_;
 };

@@ -1,6 +1,7 @@
 #include "profile/measured/trace_events.h"
 
 #include <algorithm>
+#include <cctype>
 #include <utility>
 
 #include "common/base/error.h"
@@ -96,10 +97,14 @@ class TraceReader {
   }
 
   void read_complete(const Json& event) {
-    const std::string& category = text(event, "cat");
+    std::string category = text(event, "cat");
+    // Before 2022: "Kernel", "Memcpy", "Runtime", "Operator".
+    for (char& c : category) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (category == "operator") category = "cpu_op";
     const Json& args = member(event, "args");
     if (category.empty()) return read_op(event, args);
-    if (category == "kernel" || category == "gpu_memcpy" || category == "gpu_memset") {
+    if (category == "kernel" || category == "gpu_memcpy" || category == "gpu_memset" || category == "memcpy" ||
+        category == "memset") {
       TraceEvents::Kernel kernel;
       kernel.begin = microseconds(event, "ts");
       kernel.us = microseconds(event, "dur");

@@ -68,8 +68,6 @@ void declare_options(OptionTable& table, ProfileOptions& o) {
                 "times at other micro-batches, on two devices");
   table.example("automap-profile fixtures/hlo/gpt2.hlo.gz --cluster h100-2x8 --widths 1,2,4,8 -o gpt2.profile.h5",
                 "with replicas of several devices, as automap-infer plans them on that cluster");
-  table.example("automap-profile step.hlo --measured trace.json.gz -o step.h5",
-                "scaled by times that a profiler has measured; automap-infer plans the file");
   table.example("automap-profile fixtures/hlo/tiny_mlp.stripped.hlo --json", "the same facts for scripts");
   table
       .positional(
@@ -159,8 +157,8 @@ void declare_options(OptionTable& table, ProfileOptions& o) {
       .advanced();
   table
       .add(&o.measured_samples, "measured-samples",
-           "samples of the micro-batch that was measured, where the file does not say it; default: the model's")
-      .range(1, 1 << 20)
+           "samples of the micro-batch that was measured, where the file does not say it; 0: the model's")
+      .range(0, 1 << 20)
       .metavar("B")
       .advanced();
   table.add(&o.output, "output", "write the profile: .h5, .hdf5 or .csv (- for CSV on standard output)")

@@ -246,6 +246,30 @@ TEST(Torch, CountsStepsWithoutTheirMarks) {
   EXPECT_EQ(parse(trace.text()).steps, 1);
 }
 
+TEST(Torch, CheckpointsRunModulesAgain) {
+  TorchTrace trace;
+  trace.module("Block_0", 0, 100);
+  trace.range("cpu_op", "CheckpointFunction", 1, 10, 50, "\"Sequence number\": 5, \"Fwd thread id\": 0");
+  trace.kernel(1, 20, 10);
+  trace.module("Block_1", 200, 100);
+  trace.range("cpu_op", "aten::mm", 1, 210, 50, "\"Sequence number\": 6, \"Fwd thread id\": 0");
+  trace.kernel(1, 220, 20);
+  // Within the backward pass of the first block it runs again, with numbers of that thread that the other thread had,
+  // too.
+  const std::string engine = "autograd::engine::evaluate_function: ";
+  trace.range("cpu_op", engine + "CheckpointFunctionBackward", 2, 1000, 500, "\"Sequence number\": 5");
+  trace.range("python_function", "nn.Module: Block_0", 2, 1010, 100);
+  trace.range("cpu_op", "aten::mm", 2, 1020, 50, "\"Sequence number\": 6, \"Fwd thread id\": 0");
+  trace.kernel(2, 1030, 30);
+  trace.range("cpu_op", engine + "MmBackward0", 2, 1200, 50, "\"Sequence number\": 6");
+  trace.kernel(2, 1210, 60);
+  auto found = by_name(parse(trace.text()));
+  EXPECT_NEAR(*found["Block_0"].forward_ms, 0.01, 1e-9);
+  EXPECT_NEAR(*found["Block_0"].backward_ms, 0.09, 1e-9);
+  EXPECT_NEAR(*found["Block_1"].forward_ms, 0.02, 1e-9);
+  EXPECT_FALSE(found["Block_1"].backward_ms);
+}
+
 TEST(Torch, AnnotationsNameToo) {
   TorchTrace trace;
   trace.range("user_annotation", "h.3", 1, 0, 100);
