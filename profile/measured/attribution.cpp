@@ -31,6 +31,8 @@ using profile::ModelProfile;
 using profile::WorkPlace;
 
 constexpr std::size_t kShownNames = 6;
+// What names have in common by chance; a profile is not scaled by that.
+constexpr double kLeastAttributed = 0.05;
 
 double sum(const std::vector<double>& values) {
   double all = 0;
@@ -111,7 +113,7 @@ class Attributor {
     std::sort(out_.left_over.begin(), out_.left_over.end(), [](const auto& a, const auto& b) {
       return a.second != b.second ? a.second > b.second : a.first < b.first;
     });
-    if (out_.attributed_ms() <= 0) refuse();
+    if (out_.attributed_ms() <= 0 || out_.attributed_ms() < kLeastAttributed * out_.measured_ms) refuse();
     count_positions();
     scale();
     note();
@@ -423,6 +425,8 @@ class Attributor {
       if (theirs.size() == kShownNames) break;
       theirs.push_back(excerpt(name, kShownColumns));
     }
+    const std::string share =
+        out_.attributed_ms() > 0 ? format_percent(out_.attributed_ms() / out_.measured_ms) : "nothing";
     const bool instructions = !by_name_.empty();
     for (const LayerSummary& layer : model_.layers) {
       if (instructions || ours.size() == kShownNames) break;
@@ -433,8 +437,8 @@ class Attributor {
       ours.push_back(excerpt(name, kShownColumns));
     }
     throw Error(ErrorKind::kData,
-                times_.source + ": of " + format_ms(out_.measured_ms) +
-                    " that were measured nothing can be attributed to " + model_.profile.model +
+                times_.source + ": of " + format_ms(out_.measured_ms) + " that were measured " + share +
+                    " can be attributed to " + model_.profile.model +
                     (times_.module.empty() ? "" : " (the trace is of " + times_.module + ")"),
                 instructions ? "is it a trace of this module? Where it has no op_names (CPU), --measured-hlo takes the "
                                "module after optimization, whose names it has"

@@ -45,8 +45,8 @@ struct Attribution {
 };
 
 // `model` is of `graph`, made with ProfilerOptions::places. `samples`: of the micro-batch that was measured, where the
-// user says it; 0: as the file says, else the model's own. Throws Error(kData) when nothing can be attributed, and when
-// the file says another number of samples.
+// user says it; 0: as the file says, else the model's own. Throws Error(kData) when next to nothing can be attributed,
+// and when the file says other numbers of samples or positions.
 Attribution apply_measured(const MeasuredTimes& times, const graph::Graph& graph, double samples,
                            profile::ModelProfile* model);
 

@@ -266,6 +266,9 @@ TEST(Attribution, LayersTakeWhatWasMeasured) {
   EXPECT_NEAR(layer_ms(scaled)["h_1"], 4, 1e-9);
   EXPECT_GT(found.backward_ms, found.forward_ms);
   EXPECT_THROW(apply({time_of(Named::kLayer, "9", 1, 1)}, model, &scaled), Error);
+  // What fits by chance scales nothing.
+  EXPECT_THROW(apply({time_of(Named::kLayer, "1", 1, 1), time_of(Named::kLayer, "nobody", 90, 0)}, model, &scaled),
+               Error);
   EXPECT_THROW(apply({time_of(Named::kLayer, "0", 1, 1)}, model, &scaled), Error);
 }
 
