@@ -33,7 +33,7 @@ endif()
 
 # find_package(automap) gives automap::base, automap::graph, ... as listed in docs/house.md.
 install(TARGETS automap_flags EXPORT automap-targets)
-foreach(room base graph architecture hlo sharding machine pipeline io profile models datagen partition soap heuristics emit programs planners rivals placement pictures infer compare inspect search)
+foreach(room base graph architecture hlo sharding machine pipeline io profile measured models datagen partition soap heuristics emit programs planners rivals placement pictures infer compare inspect search)
   set_target_properties(automap_${room} PROPERTIES EXPORT_NAME ${room})
   install(TARGETS automap_${room} EXPORT automap-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endforeach()

@@ -340,6 +340,7 @@ void add_provenance(PlanDocument& document, const OptionTable& table, const Plan
     provenance["option_measured_step"] = table.value_of("measured-step");
     provenance["option_layout"] = table.value_of("layout");
   }
+  if (table.source_of("measured") != "default") provenance["option_measured"] = table.value_of("measured");
   if (table.source_of("software") != "default") provenance["option_software"] = table.value_of("software");
 }
 

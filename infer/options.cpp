@@ -111,6 +111,13 @@ void declare_input(OptionTable& table, InferOptions& o) {
            "fused for f16 and bf16 on devices from A100 on (auto)")
       .choices(profile::attention_modes());
   table
+      .add(
+          &o.input.measured, "measured",
+          "scale the times of a model by measured ones, as automap-profile does: a trace of torch.profiler or of JAX's "
+          "profiler, a table layer,forward_ms,backward_ms, or a profile of Aceso or Galvatron")
+      .reads_folder()
+      .metavar("FILE");
+  table
       .add(&o.device, "device",
            "for the times of an HLO input: a device file, which then stands for the cluster's devices, or the device "
            "that "
@@ -780,7 +787,7 @@ std::string asked_text(const OptionTable& table) {
         "gradient-sync", "zero",     "recompute",  "memory",      "memory-reserve",    "state-factor",
         "attention",     "stages",   "max-stages", "max-width",   "sequence-parallel", "limit",
         "for",           "schedule", "plan",       "layout",      "measured-step",     "planner",
-        "objective",     "effort",   "time-limit", "software"}) {
+        "objective",     "effort",   "time-limit", "software",    "measured"}) {
     // Not what a plan file or a layout says of itself.
     const std::string& source = table.source_of(option);
     if (source == "default" || source == "memory" || source == "--layout" || source == "--for" ||

@@ -331,6 +331,7 @@ ModelProfile profile_module(const hlo::HloModule& module, const std::string& sou
   options.samples = request.samples;
   options.widths = request.widths;
   options.whole_loops = request.whole_loops;
+  options.places = request.places;
   const FusionRule rule = fusion_rule(request.attention, devices);
   ModelProfile profile = profile_by_rule(module, rule, devices, options);
   if (request.attention == AttentionMode::kAuto && !rule.attention) {

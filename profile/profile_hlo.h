@@ -63,6 +63,7 @@ struct ProfileRequest {
   std::vector<std::string> more_devices;
   std::vector<WidthParts> widths;  // as ProfilerOptions::widths
   bool whole_loops = false;        // the same
+  bool places = false;             // the same
 };
 
 // request.device and request.more_devices, each once.

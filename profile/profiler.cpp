@@ -76,6 +76,7 @@ class Profiler {
     charge_entries(*at_, &out_.profile);
     check_optimized();
     add_times();
+    if (options_.places) list_places();
     cut_loops();
     list_layers();
     return std::move(out_);
@@ -606,6 +607,27 @@ class Profiler {
       variable.last_use = turns.last(variable.last_use - 1) + 1;
     }
     for (UncutLoop& loop : out_.uncut_loops) loop.position = turns.first(loop.position - 1) + 1;
+    for (WorkPlace& place : out_.places) {
+      if (place.first == kNone) continue;
+      place.last = turns.last(place.last);
+      place.first = turns.first(place.first);
+    }
+  }
+
+  void list_places() {
+    for (NodeId id = 0; id < flow_->size(); ++id) {
+      const Part part = at_->part(id);
+      if (!charges_->runs(id) || part == Part::kFree || part == Part::kInput) continue;
+      WorkPlace place;
+      place.instruction = flow_->node(id).instruction;
+      place.part = part;
+      place.ms = times_.ms[index(place.instruction)];
+      if (part == Part::kForward) place.first = at_->position(id);
+      if (part == Part::kBackward) place.first = backward_[index(id)];
+      if ((part == Part::kForward || part == Part::kBackward) && place.first == kNone) continue;
+      place.last = place.first;
+      out_.places.push_back(place);
+    }
   }
 
   void list_layers() {

@@ -81,6 +81,14 @@ struct FusionSummary {
   std::string without_kernels;  // a device that lacks them: its times and what all devices keep are as written
 };
 
+// Where an instruction's time is counted, for times that were measured (profile/measured).
+struct WorkPlace {
+  graph::InstructionId instruction = graph::kNone;
+  graph::Part part = graph::Part::kForward;                // or kBackward, kOptimizer, kGlue
+  std::int32_t first = graph::kNone, last = graph::kNone;  // positions, 0-based, of both passes; of a loop its turns
+  double ms = 0;                                           // estimated, on the first device
+};
+
 struct ModelProfile {
   pipeline::Profile profile;
   std::vector<TrainableVariable> variables;
@@ -102,7 +110,8 @@ struct ModelProfile {
   ModelWork work;
   // Loops that hold most of the compute or of the weights and cannot be cut. `warnings` says it too.
   std::vector<UncutLoop> uncut_loops;
-  bool optimized = false;  // HLO after optimization, whose variables nobody can find; `warnings` says it too
+  std::vector<WorkPlace> places;  // where they were asked for; an instruction that is called from several has several
+  bool optimized = false;         // HLO after optimization, whose variables nobody can find; `warnings` says it too
   // Why profile.times is empty although times were asked for; `warnings` says it too.
   std::string times_problem;
   std::vector<std::string> warnings;
@@ -121,6 +130,7 @@ struct ProfilerOptions {
   std::vector<machine::DeviceModel> devices;  // whose times to estimate; the first one's are `times`
   std::vector<std::int64_t> samples;          // how many a replica computes of a micro-batch; empty: default_samples
   std::vector<WidthParts> widths;             // of replicas of several devices; for Profile::widths
+  bool places = false;                        // ModelProfile::places are wanted
 };
 
 // Powers of two from 1 to four times the module's batch, or to 32, and the batch itself; ascending.

@@ -105,7 +105,7 @@ std::vector<LayerSummary> shown_layers(const ModelProfile& profile, std::size_t 
 
 }  // namespace
 
-std::string report_json(const ModelProfile& profile, const std::string& form) {
+std::string report_json(const ModelProfile& profile, const std::string& form, const Json& measured) {
   const pipeline::Profile& p = profile.profile;
   Json d = Json::object();
   d["schema"] = "automap.profile-report/1";
@@ -215,6 +215,7 @@ std::string report_json(const ModelProfile& profile, const std::string& form) {
                                 {"weight_share", loop.weight_share}});
   }
   d["optimized_hlo"] = profile.optimized;
+  if (!measured.is_null()) d["measured"] = measured;
   d["warnings"] = profile.warnings;
   return json_text(d);
 }

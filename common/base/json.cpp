@@ -429,6 +429,11 @@ using Library = nlohmann::ordered_json;
 class Builder {
  public:
   Builder(Json& root, JsonWatcher* watcher) : root_(root), watcher_(watcher) {}
+  // Json::parse_elements.
+  void hand_over(std::string_view key, const std::function<void(const Json&)>& each) {
+    key_ = key;
+    each_ = &each;
+  }
 
   bool null() { return add(Json()); }
   bool boolean(bool value) { return add(value); }
@@ -443,6 +448,7 @@ class Builder {
   bool end_array() { return close(false); }
   bool key(const std::string& key) {
     if (watcher_ != nullptr) watcher_->key(depth(), key);
+    if (each_ != nullptr && depth() == 1) in_key_ = key == key_;
     member_ = &(*open_.back())[key];
     return true;
   }
@@ -463,25 +469,40 @@ class Builder {
   bool add(Json value) {
     if (watcher_ != nullptr) watcher_->value(depth());
     place() = std::move(value);
+    pass_on();
     return true;
   }
   bool open(bool object) {
     if (watcher_ != nullptr) watcher_->begin(depth(), object);
+    const bool elements = !object && each_ != nullptr && (depth() == 0 || (depth() == 1 && in_key_));
     Json& at = place();
     at = object ? Json::object() : Json::array();
     open_.push_back(&at);
+    if (elements) elements_ = &at;
     return true;
   }
   bool close(bool object) {
+    if (open_.back() == elements_) elements_ = nullptr;
     open_.pop_back();
     if (watcher_ != nullptr) watcher_->end(depth(), object);
+    pass_on();
     return true;
+  }
+  // A value is whole: one of the elements goes to each_.
+  void pass_on() {
+    if (open_.empty() || open_.back() != elements_) return;
+    (*each_)(elements_->back());
+    *elements_ = Json::array();
   }
 
   Json& root_;
   JsonWatcher* watcher_;
   std::vector<Json*> open_;  // each the last value of the one before, which does not move while this one is open
   Json* member_ = nullptr;
+  std::string_view key_;
+  const std::function<void(const Json&)>* each_ = nullptr;
+  bool in_key_ = false;       // of the document, the member that is read is key_
+  Json* elements_ = nullptr;  // the array whose elements go to each_, while it is open
 };
 
 // Writes numbers and strings as the library does, and everything around them in its layout.
@@ -544,6 +565,15 @@ class Writer {
 Json Json::parse(std::string_view text, JsonWatcher* watcher) {
   Json out;
   Builder builder(out, watcher);
+  Library::sax_parse(text.begin(), text.end(), &builder);
+  return out;
+}
+
+Json Json::parse_elements(std::string_view text, std::string_view key, const std::function<void(const Json&)>& each,
+                          JsonWatcher* watcher) {
+  Json out;
+  Builder builder(out, watcher);
+  builder.hand_over(key, each);
   Library::sax_parse(text.begin(), text.end(), &builder);
   return out;
 }

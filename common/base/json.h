@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <iosfwd>
 #include <map>
@@ -98,6 +99,10 @@ class Json {
   // Throws JsonError(kSyntax, kRange), and exceptions of `watcher`. If a key comes twice the last value counts.
   static Json parse(std::string_view text, JsonWatcher* watcher = nullptr);
   static Json parse_or_null(std::string_view text);  // null for what is no JSON
+  // The same of a document that is too large to be kept: the elements of its array `key` (or of the document, where it
+  // is an array) go to `each` as they come and are dropped behind it. That array is empty in what is returned.
+  static Json parse_elements(std::string_view text, std::string_view key, const std::function<void(const Json&)>& each,
+                             JsonWatcher* watcher = nullptr);
   // As text; `indent` below 0: on one line. Numbers that are not finite become null. Throws JsonError(kUse) for a
   // string that is not UTF-8, or writes U+FFFD.
   std::string dump(int indent = -1, BadUtf8 bad = BadUtf8::kThrow) const;

@@ -36,36 +36,36 @@ std::string line_and_column(std::string_view text, std::size_t offset) {
 
 class Checks : public JsonWatcher {
  public:
-  explicit Checks(const JsonSource& source) : source_(source) {}
+  Checks(const JsonSource& source, bool keys) : source_(source), with_keys_(keys) {}
 
   void begin(int depth, bool object) override {
     if (depth >= kMaxDepth) {
       throw Error(source_.kind, source_.name + ": nested deeper than " + std::to_string(kMaxDepth) + " levels",
                   source_.hint);
     }
-    if (object) keys_.emplace_back();
+    if (object && with_keys_) keys_.emplace_back();
   }
   void end(int, bool object) override {
-    if (object) keys_.pop_back();
+    if (object && with_keys_) keys_.pop_back();
   }
   // A key given twice is a mistake that a JSON library silently accepts; nested keys are told apart by depth.
   void key(int, const std::string& key) override {
-    if (keys_.back().insert(key).second) return;
+    if (!with_keys_ || keys_.back().insert(key).second) return;
     throw Error(source_.kind, source_.name + ": key " + describe(key) + " is given twice in one object");
   }
 
  private:
   const JsonSource& source_;
+  const bool with_keys_;
   std::vector<std::set<std::string>> keys_;
 };
 
-}  // namespace
-
-Json parse_json(std::string_view text, const JsonSource& source) {
+// What `parse` makes of the text; of it what is wrong as an Error.
+template <typename Parse>
+Json parsed(std::string_view text, const JsonSource& source, const Parse& parse) {
   if (text.substr(0, 3) == "\xEF\xBB\xBF") text.remove_prefix(3);
-  Checks checks(source);
   try {
-    return Json::parse(text, &checks);
+    return parse(text);
   } catch (const JsonError& error) {
     if (error.kind() != JsonError::Kind::kSyntax) {
       throw Error(source.kind, source.name + ": not JSON that can be read: " + error.what(), source.hint);
@@ -79,6 +79,19 @@ Json parse_json(std::string_view text, const JsonSource& source) {
         source.name + ":" + line_and_column(text, error.byte() == 0 ? 0 : error.byte() - 1) + ": not JSON: " + reason,
         source.hint);
   }
+}
+
+}  // namespace
+
+Json parse_json(std::string_view text, const JsonSource& source) {
+  Checks checks(source, true);
+  return parsed(text, source, [&](std::string_view json) { return Json::parse(json, &checks); });
+}
+
+Json parse_json_elements(std::string_view text, const JsonSource& source, std::string_view key,
+                         const std::function<void(const Json&)>& each) {
+  Checks checks(source, false);
+  return parsed(text, source, [&](std::string_view json) { return Json::parse_elements(json, key, each, &checks); });
 }
 
 bool JsonValue::has(const char* key) const {

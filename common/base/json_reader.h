@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -23,6 +24,9 @@ struct JsonSource {
 // The document; a byte order mark before it is skipped. Throws Error(source.kind): no JSON ("name:line:column"), more
 // than 16 levels deep, a key given twice in one object.
 Json parse_json(std::string_view text, const JsonSource& source);
+// The same of Json::parse_elements. Of a key given twice in an element the last one counts: nobody writes them by hand.
+Json parse_json_elements(std::string_view text, const JsonSource& source, std::string_view key,
+                         const std::function<void(const Json&)>& each);
 
 // A value of a document and its path: "cluster.json: servers[0].devices: found 0, expected ...". Source and value must
 // outlive it.

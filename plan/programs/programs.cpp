@@ -205,6 +205,8 @@ std::vector<ProgramFile> program_files(const PlanDocument& plan, const std::stri
                    {"micro_batches", plan.micro_batches},
                    {"samples", step.batch},
                    {"group_of_part", group_of_part},
+                   {"positions", static_cast<std::int64_t>(order.order.size())},
+                   {"cuts", plan.plan.cuts},
                    {"groups", groups_json(plan, group_splits(plan, plan_source, module.graph, cut, set))},
                    {"inputs", inputs_json(cut)},
                    {"loss_result", step.loss_result == kNone ? Json() : Json(step.loss_result)},

@@ -20,6 +20,8 @@
 #include "plan/partition/width_profile.h"
 #include "profile/calibration.h"
 #include "profile/description_options.h"
+#include "profile/measured/attribution.h"
+#include "profile/measured/measured_times.h"
 #include "profile/profile_hlo.h"
 #include "profile/report.h"
 
@@ -52,8 +54,9 @@ void calibrate(const std::string& measurements, const std::string& base, const s
 
 struct ProfileOptions {
   bool as_is = false;
-  std::string input, output, hlo, samples, widths, cluster, measurements, attention = "auto",
-                                                                          sequence_parallel = "auto";
+  std::string input, output, hlo, samples, widths, cluster, measurements, measured, measured_hlo;
+  std::string attention = "auto", sequence_parallel = "auto";
+  double measured_samples = 0;
   profile::ProfileRequest request;
   architecture::StepOptions step;
   bool json = false;
@@ -139,6 +142,25 @@ void declare_options(OptionTable& table, ProfileOptions& o) {
            "that device's peaks")
       .reads_file()
       .metavar("FILE");
+  table
+      .add(&o.measured, "measured",
+           "scale the profile by measured times: a trace of torch.profiler or of JAX's profiler, a table "
+           "layer,forward_ms,backward_ms, or a profile of Aceso or Galvatron, or the folder of automap run --measure; "
+           "told from the bytes, gzipped or not")
+      .reads_folder()
+      .metavar("FILE");
+  table
+      .add(&o.measured_hlo, "measured-hlo",
+           "the module after optimization, where a trace names its instructions and has no op_names (CPU)")
+      .reads_file()
+      .metavar("FILE")
+      .advanced();
+  table
+      .add(&o.measured_samples, "measured-samples",
+           "samples of the micro-batch that was measured, where the file does not say it; 0: the model's")
+      .range(0, 1 << 20)
+      .metavar("B")
+      .advanced();
   table.add(&o.output, "output", "write the profile: .h5, .hdf5 or .csv (- for CSV on standard output)")
       .writes_file()
       .shorthand('o')
@@ -185,6 +207,13 @@ void profile_model(const ProfileOptions& o) {
     io::check_profile_name(o.output);
     file.emplace(o.output);
   }
+  // What cannot be read, too.
+  measured::MeasuredTimes times;
+  if (!o.measured.empty()) times = measured::read_measured(o.measured);
+  if (!o.measured_hlo.empty()) {
+    const profile::ReadModule ran = profile::load_model(o.measured_hlo, "--measured-hlo takes HLO after optimization");
+    measured::add_op_names(ran.module.graph, &times);
+  }
   const std::string source = input_name(o.input);
   const profile::ReadModule read =
       profile::load_whole_model(o.input, "automap-inspect shows it, automap-infer plans it", o.as_is, o.step);
@@ -193,16 +222,24 @@ void profile_model(const ProfileOptions& o) {
     write_file_atomic(o.hlo, hlo::write_hlo_text(module.graph));
     log_info("wrote " + o.hlo);
   }
-  const profile::ModelProfile result = profiled(module, source, o);
+  profile::ModelProfile result = profiled(module, source, o);
+  std::optional<measured::Attribution> attribution;
+  if (!o.measured.empty()) {
+    attribution = measured::apply_measured(times, module.graph, o.measured_samples, &result);
+  }
   if (file) {
     io::write_profile(*file, o.output, result.profile);
     file->prepare();
   }
   const std::string form = read.described() ? read.form : hlo::form_for_people(module.form);
   if (o.json) {
-    print_exact(profile::report_json(result, form));
+    print_exact(profile::report_json(result, form, attribution ? measured::attribution_json(*attribution) : Json()));
   } else if (o.output != "-") {
     print(profile::report_text(result, form, terminal_columns()));
+    if (attribution) {
+      const measured::AttributionSentences told = measured::attribution_sentences(*attribution);
+      print(wrap_lines("measured    " + told.measured + "\nscaled      " + told.scaled + "\n", terminal_columns()));
+    }
   }
   if (file) {
     file->commit();
@@ -239,11 +276,18 @@ int profile_main(int argc, char** argv) {
   if (!options.widths.empty() && !options.output.empty() && !io::keeps_tables(options.output)) {
     throw Error(ErrorKind::kUsage, "CSV has no columns for --widths", "write an .h5 profile");
   }
+  if ((options.measured_samples != 0 || !options.measured_hlo.empty()) && options.measured.empty()) {
+    throw Error(
+        ErrorKind::kUsage,
+        std::string(options.measured_hlo.empty() ? "--measured-samples" : "--measured-hlo") + " without --measured",
+        "name the measured times: --measured FILE");
+  }
   if (options.input.empty()) {
     throw Error(ErrorKind::kUsage, "missing MODEL: HLO in any form",
                 "usage: automap-profile MODEL [OPTIONS], or automap-profile --calibrate FILE");
   }
   options.request.attention = profile::parse_attention_mode(options.attention);
+  options.request.places = !options.measured.empty();
   if (!options.samples.empty()) options.request.samples = profile::parse_samples(options.samples, "--samples");
   profile_model(options);
   return 0;

@@ -5,6 +5,7 @@ import os
 import sys
 import time
 
+from automap import measure
 from automap.errors import Error
 from automap.installed import jax_error
 from automap.programs import Manifest, ProgramsError
@@ -28,7 +29,12 @@ def arguments(argv):
                         help="run every group on one device instead of as many as the plan has; the numbers are the same")
     parser.add_argument("--trace", metavar="FILE.json",
                         help="write what ran when in the last step, of every group (Perfetto and chrome://tracing read it)")
+    parser.add_argument("--measure", action="store_true",
+                        help="time every program alone on one device and write DIR/measured.json, by which automap-profile MODEL "
+                             "--measured DIR scales a profile")
     asked = parser.parse_args(argv)
+    if asked.measure and (asked.check or asked.trace):
+        parser.error(f"--measure: not with {'--check' if asked.check else '--trace'}, it runs programs one by one")
     if asked.steps < 1:
         parser.error("--steps: at least 1")
     if asked.trace and asked.check:
@@ -87,7 +93,9 @@ def devices_text(layouts):
 
 def run(asked):
     manifest = Manifest(asked.folder)
-    if asked.one_device:
+    if asked.measure:
+        measure.check(manifest)
+    if asked.one_device or asked.measure:
         manifest.plan.on_one_device_each()
     devices = with_devices(asked.platform, manifest.plan.devices)
     import numpy as np
@@ -115,6 +123,15 @@ def run(asked):
     execution = Execution(manifest, manifest.plan, devices)
     state = execution.init({manifest.input_name(one): check.draw(one, generator) for one in manifest.inputs if one["role"] != "batch"})
     fed = [one for one in manifest.inputs if one["role"] == "batch"]
+    if asked.measure:
+        stopwatch = measure.Stopwatch()
+        batch = {manifest.input_name(one): check.draw(one, generator) for one in fed}
+        execution.step(state, [batch] * manifest.micro_batches, call=stopwatch)
+        path, kinds = measure.write(manifest, devices[0].device_kind, stopwatch.times)
+        print(f"{what}: a micro-batch takes {', '.join(f'{kind} {ms:.4g} ms' for kind, ms in kinds.items())} on one device "
+              f"({devices[0].device_kind})")
+        print(f"automap-run: wrote {path}; automap-profile MODEL --measured {asked.folder} scales a profile by it", file=sys.stderr)
+        return 0
     for step in range(1, asked.steps + 1):
         batches = [{manifest.input_name(one): check.draw(one, generator) for one in fed} for _ in range(manifest.micro_batches)]
         begun = time.perf_counter()

@@ -107,8 +107,9 @@ class Execution:
     def gather(self, state):
         return {name: np.asarray(held[self.section.holders[name]["owner"]]) for name, held in state.items()}
 
-    def step(self, state, batches, trace=None):
-        """`batches`: of every micro-batch its arrays by name. The new state, and the results by number."""
+    def step(self, state, batches, trace=None, call=None):
+        """`batches`: of every micro-batch its arrays by name. The new state, and the results by number. `call`(program, compiled,
+        arrays), where it is given, runs a program in place of compiled(arrays)."""
         section = self.section
         fed = [{(name, g): self.put(array, name, g) for name, array in batch.items() for g in self.holders(name)}
                for batch in batches]
@@ -129,7 +130,8 @@ class Execution:
 
         def called(program, m, arrays):
             dispatched = trace.dispatching() if trace else None
-            made = self.run_of[program.name](arrays)
+            compiled = self.run_of[program.name]
+            made = call(program, compiled, arrays) if call else compiled(arrays)
             if trace:
                 trace.ran(program, m, dispatched, made, section.waited_for(program, m))
             return made

@@ -143,6 +143,10 @@ class Manifest:
             self.micro_batches, self.samples = record["micro_batches"], record["samples"]
             self.inputs, self.groups, self.loss_result = record["inputs"], record["groups"], record["loss_result"]
             self.group_of_part, self.module = record["group_of_part"], record["module"]
+            self.model_sha256 = record.get("model_sha256")
+            self.recomputes = [bool(group.get("recompute")) for group in self.groups]
+            # Forward positions, and behind which of them a part ends, from 1. None: a folder from before they were written.
+            self.positions, self.cuts = record.get("positions"), record.get("cuts")
             self.plan = Section(record["plan"], [group["order"] for group in self.groups], self.groups, self.micro_batches)
             self.whole = Section(record["whole"], [[["B", 0, m] for m in range(self.micro_batches)]], [ONE_DEVICE],
                                  self.micro_batches)

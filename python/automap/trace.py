@@ -91,12 +91,17 @@ class Trace:
 
 
 def write_trace(path, manifest, events):
-    """The events as JSON of the trace event format, times in microseconds; a file of that name is replaced as a whole."""
+    """The events as JSON of the trace event format, times in microseconds."""
     made = [{"ph": "M", "name": "process_name", "pid": group + 1, "args": {"name": f"group {group + 1}"}}
             for group in range(manifest.plan.groups)]
     made += [{"ph": "X", "name": name, "cat": kind, "pid": group + 1, "tid": 1, "ts": 1e6 * begun, "dur": 1e6 * (ended - begun)}
              for group, name, kind, begun, ended in events]
     record = {"displayTimeUnit": "ms", "otherData": {"title": f"{manifest.model}, as it ran"}, "traceEvents": made}
+    write_whole(path, record, "--trace")
+
+
+def write_whole(path, record, option):
+    """JSON; a file of that name is replaced as a whole."""
     written = f"{path}.{os.getpid()}.tmp"
     try:
         with open(written, "w", encoding="utf-8") as file:
@@ -105,4 +110,4 @@ def write_trace(path, manifest, events):
     except OSError as error:
         if os.path.exists(written):
             os.remove(written)
-        raise ProgramsError(f"--trace {path}: {error.strerror}; name a file in a folder that exists and can be written") from None
+        raise ProgramsError(f"{option} {path}: {error.strerror}; name a file in a folder that exists and can be written") from None

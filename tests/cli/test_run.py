@@ -8,12 +8,14 @@ import subprocess
 import sys
 import tempfile
 import threading
+import types
 import unittest
 from pathlib import Path
 
 from programs import BIN, FIXTURES, NO_JAX, SOURCE, environment, python_with_jax, run
 
 sys.path.insert(0, str(SOURCE / "python"))
+from automap import measure  # noqa: E402
 from automap.programs import Manifest, ProgramsError, walk  # noqa: E402
 from automap.trace import Trace  # noqa: E402
 
@@ -320,6 +322,35 @@ class Programs(Emitted):
         with self.assertRaisesRegex(ProgramsError, "part 1: XLA cannot run it: the device is lost$|phase 1: XLA"):
             trace.finish()
 
+    def test_programs_are_timed_once(self):
+        folder = self.emit("timed", FIXTURES / "tiny_mlp.hlo", "--stages", "2", "--schedule", "1f1b", samples=16, count=4)
+        manifest = Manifest(str(folder))
+        measure.check(manifest)
+        calls = []
+        stopwatch = measure.Stopwatch()
+        array = types.SimpleNamespace(block_until_ready=lambda: None)
+        for program in manifest.plan.programs * 2:
+            stopwatch(program, lambda arrays, name=program.name: calls.append(name) or [array], [array])
+        for program in manifest.plan.programs:
+            times = stopwatch.times[program.name]
+            self.assertEqual(calls.count(program.name), measure.WARM_UP + len(times) + 1)
+            self.assertGreaterEqual(len(times), measure.LEAST)
+        path, kinds = measure.write(manifest, "cpu", {program.name: [1, 2e-3, 0] for program in manifest.plan.programs})
+        self.assertEqual(kinds, {"forward": 4, "backward": 4, "update": 4})
+        result = run("automap-profile", FIXTURES / "tiny_mlp.hlo", "--measured", folder, "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        profile = json.loads(result.stdout)
+        self.assertAlmostEqual(profile["times_ms"]["forward"], 4)
+        self.assertAlmostEqual(profile["times_ms"]["optimizer"], 4)
+        self.assertEqual(profile["measured"]["source"], path)
+        # Of another model, by its positions.
+        result = run("automap-profile", FIXTURES / "lit_small.hlo.gz", "--measured", folder)
+        self.assertEqual(result.returncode, 3)
+        self.assertIn(f"it is of a model with {manifest.positions} positions", result.stderr)
+        manifest.cuts = None
+        with self.assertRaisesRegex(ProgramsError, "does not say which positions its parts have"):
+            measure.check(manifest)
+
     def test_what_cannot_be_cut_is_said(self):
         tiny = FIXTURES / "tiny_mlp.hlo"
         plan = self.plan("other", tiny, "--stages", "2", samples=32, count=2)
@@ -447,6 +478,14 @@ class Numbers(Emitted):
         self.assertEqual(result.returncode, 3)
         self.assertRegex(result.stderr, "none/ran.json: No such file or directory; name a file in a folder that exists")
         self.assertEqual(self.automap_run(self.python, folder, "--check", "--trace", trace).returncode, 2)
+        result = self.automap_run(self.python, folder, "--measure")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout, "a micro-batch takes forward .* ms, backward .* ms, update .* ms on one device")
+        result = run("automap-profile", FIXTURES / "tiny_mlp.hlo", "--measured", folder, "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        measured = json.loads(result.stdout)["measured"]
+        self.assertAlmostEqual(measured["attributed_ms"], measured["measured_ms"])
+        self.assertEqual(measured["positions"], measured["measured_positions"])
         # Another rate in one group's update, and nothing else.
         path = folder / "update.1.0.hlo.txt"
         text = path.read_text()

@@ -401,5 +401,33 @@ TEST(Json, DifferencesAreTheLibrarysPatches) {
   EXPECT_GT(checked, 500);
 }
 
+TEST(JsonElements, AreTheDocumentsInPieces) {
+  const auto pieces = [](const std::string& text, Json* rest) {
+    Json elements = Json::array();
+    *rest = Json::parse_elements(text, "rows", [&](const Json& element) { elements.push_back(element); });
+    return elements;
+  };
+  Json rest;
+  // Whole elements, of any kind; an array of that name elsewhere is none of them.
+  const std::string rows = R"([1, {"rows": [2, [3]]}, [], null, "a", {"b": {"rows": []}}])";
+  EXPECT_EQ(pieces(R"({"a": [7, 8], "rows": )" + rows + R"(, "z": {"rows": [9]}})", &rest), Json::parse(rows));
+  EXPECT_EQ(rest, Json::parse(R"({"a": [7, 8], "rows": [], "z": {"rows": [9]}})"));
+  EXPECT_EQ(pieces(rows, &rest), Json::parse(rows));
+  EXPECT_EQ(rest, Json::array());
+  EXPECT_EQ(pieces(R"({"rows": {"rows": [1]}})", &rest), Json::array());
+  EXPECT_EQ(rest, Json::parse(R"({"rows": {"rows": [1]}})"));
+  EXPECT_EQ(pieces("5", &rest), Json::array());
+  EXPECT_EQ(rest, Json(5));
+  // What comes before an error was handed over.
+  int seen = 0;
+  try {
+    Json::parse_elements(R"({"rows": [1, 2, x]})", "rows", [&](const Json&) { ++seen; });
+    ADD_FAILURE();
+  } catch (const JsonError& error) {
+    EXPECT_EQ(error.byte(), 17u);
+  }
+  EXPECT_EQ(seen, 2);
+}
+
 }  // namespace
 }  // namespace automap

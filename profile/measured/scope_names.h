@@ -1,0 +1,41 @@
+// Paths of modules in the words of frameworks, and which layers of a model they are.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace automap::measured {
+
+// Words in lower case and numbers, each by itself: "transformer.h.3.attn" and "transformer/h_3/attn" are transformer,
+// h, 3, attn. "block 17 of 48" is block, 17.
+std::vector<std::string> words_of(std::string_view path);
+bool is_number(std::string_view word);
+
+// Layers of a model by their names; numbers are indices of the list that it was made from.
+class LayerNames {
+ public:
+  explicit LayerNames(const std::vector<std::string>& names);
+
+  // The layers of one kind, told apart by a number at the end: "encoder/layer/0", "encoder/layer/1", ...; at least two.
+  // In the order of the model, ascending by their number.
+  const std::vector<std::vector<int>>& kinds() const { return kinds_; }
+  // Layers that are of no kind, in the order of the model.
+  const std::vector<int>& outside() const { return outside_; }
+
+  // Tells layers of the model by as many numbers behind one word as there are layers of a kind. `paths`: all there are.
+  void match_numbers(const std::vector<std::string>& paths);
+  // Those that the path is in, or that are in it; none: nobody knows. A path with a number that fits several is none's.
+  std::vector<int> find(std::string_view path) const;
+  // Whether all layers of a kind were found under other words (match_numbers), or any by their own.
+  bool knows_kinds() const { return !other_words_.empty(); }
+
+ private:
+  std::vector<std::vector<std::string>> words_;
+  std::vector<std::vector<int>> kinds_;
+  std::vector<int> outside_;
+  std::map<std::string, std::map<std::string, int>> other_words_;  // words in front of a number -> number -> layer
+};
+
+}  // namespace automap::measured

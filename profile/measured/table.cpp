@@ -1,0 +1,114 @@
+#include "profile/measured/table.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "common/base/error.h"
+#include "common/base/number_range.h"
+#include "common/base/printable.h"
+#include "profile/measured/forms.h"
+
+namespace automap::measured {
+namespace {
+
+std::string_view without_blanks(std::string_view text) {
+  const auto first = text.find_first_not_of(" \t\r");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
+}
+
+TableRow row_of_line(std::string_view line, std::size_t number, const std::string& source) {
+  TableRow row;
+  row.line = number;
+  for (std::size_t at = 0; at <= line.size();) {
+    const std::string_view rest = line.substr(at);
+    const auto blanks = std::min(rest.find_first_not_of(" \t"), rest.size());
+    if (blanks == rest.size() || rest[blanks] != '"') {
+      const std::size_t end = std::min(rest.find(','), rest.size());
+      row.fields.emplace_back(without_blanks(rest.substr(0, end)));
+      at += end + 1;
+      continue;
+    }
+    std::string field;
+    std::size_t i = blanks + 1;
+    for (; i < rest.size(); ++i) {
+      if (rest[i] == '"') {
+        if (i + 1 == rest.size() || rest[i + 1] != '"') break;
+        ++i;
+      }
+      field += rest[i];
+    }
+    if (i == rest.size()) {
+      throw Error(ErrorKind::kData, source + ":" + std::to_string(number) + ": a quoted field is never closed",
+                  kMeasuredHint);
+    }
+    row.fields.push_back(std::move(field));
+    at += std::min(rest.find(',', i), rest.size()) + 1;
+  }
+  return row;
+}
+
+}  // namespace
+
+std::vector<TableRow> table_rows(std::string_view text, const std::string& source) {
+  std::vector<TableRow> rows;
+  std::size_t number = 0;
+  while (!text.empty()) {
+    ++number;
+    const std::size_t end = text.find('\n');
+    const std::string_view line = without_blanks(text.substr(0, end));
+    text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
+    if (!line.empty() && line.front() != '#') rows.push_back(row_of_line(line, number, source));
+  }
+  return rows;
+}
+
+bool has_column(std::string_view text, std::string_view name) {
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    const std::string_view line = without_blanks(text.substr(0, end));
+    text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
+    if (line.empty() || line.front() == '#') continue;
+    for (std::size_t at = 0; at <= line.size();) {
+      const std::size_t comma = std::min(line.find(',', at), line.size());
+      std::string_view field = without_blanks(line.substr(at, comma - at));
+      if (field.size() >= 2 && field.front() == '"' && field.back() == '"') field = field.substr(1, field.size() - 2);
+      if (field == name) return true;
+      at = comma + 1;
+    }
+    return false;
+  }
+  return false;
+}
+
+double checked_time(double ms, const std::string& where) {
+  if (ms < 0 || !in_file_range(ms)) {
+    throw Error(ErrorKind::kData, where + ": found a time of " + std::to_string(ms) + " ms, expected " + kFileRange,
+                kMeasuredHint);
+  }
+  return ms;
+}
+
+double time_of_text(std::string_view text, const std::string& where) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size() || value < 0 || !in_file_range(value)) {
+    throw Error(ErrorKind::kData,
+                where + ": found '" + excerpt(text, kShownColumns) + "', expected a time: " + kFileRange,
+                kMeasuredHint);
+  }
+  return value;
+}
+
+double time_of_json(const Json& value, const std::string& where) {
+  const double found = value.is_number() ? value.get<double>() : -1;
+  if (found < 0 || !in_file_range(found)) {
+    throw Error(ErrorKind::kData,
+                where + ": found " + excerpt(value.dump(-1, Json::BadUtf8::kReplace), kShownColumns) +
+                    ", expected a time: " + kFileRange,
+                kMeasuredHint);
+  }
+  return found;
+}
+
+}  // namespace automap::measured
