@@ -133,7 +133,7 @@ std::string figures_text(const PlanDocument& document, const ReportOptions& opti
 
 std::string batch_text(const PlanDocument& document, const ReportOptions& options) {
   const long long batch = std::llround(document.batch());
-  std::string out = plural(batch, "sample") + " a step";
+  std::string out = plural(batch, "sample");
   out += usual_batch_text(document, options) + ", " + plural(document.micro_batches, "micro-batch") + " of " +
          format_amount(document.micro_batch_samples);
   const double each = document.stages.front().samples;
