@@ -179,12 +179,15 @@ class Problem::Builder {
     const double all = p_.options_.state_factor_or_default();
     const double of_gradient = std::clamp(all - 1, 0.0, 1.0), of_slots = std::max(0.0, all - 2);
     std::vector<double> gradient_state = own ? gradients : w, slots = own ? profile_.slot_bytes : w;
+    // Sums over micro-batches are as wide as the weights, however narrow the gradients are reduced.
+    const bool sums = own && p_.options_.micro_batches > 1;
+    for (std::size_t i = 0; i < n_ && sums; ++i) gradient_state[i] = std::max(gradient_state[i], w[i]);
     if (!own) {
       for (double& bytes : gradient_state) bytes *= of_gradient;
       for (double& bytes : slots) bytes *= of_slots;
     }
     weight_share_ = own ? 1 : std::min(1.0, all);
-    state_factor_ = own ? -1 : all;
+    state_factor_ = sums ? kOwnSums : own ? kOwnState : all;
     p_.storage_->gradient_state = prefix_sums(gradient_state, n_);
     p_.slots_ = prefix_sums(slots, n_);
     if (weight_share_ < 1) {
@@ -864,7 +867,9 @@ class Problem::Builder {
   bool whole_;
   double per_profile_ = 1;          // micro-batch over the profile's samples
   double weight_share_ = 1;         // below 1 for a state factor below 1
-  double state_factor_ = -1;        // negative: the module's own state
+  // The state factor, or the module's own state: without sums of gradients over micro-batches, and with them.
+  static constexpr double kOwnState = -1, kOwnSums = -2;
+  double state_factor_ = kOwnState;
   std::vector<char> starts_layer_;  // [n]
   std::vector<Type> types_;
   std::vector<int> type_;  // [D]

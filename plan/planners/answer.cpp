@@ -277,6 +277,7 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
     }
   }
   if (out.ordered_is_plan()) {
+    out.leaner.clear();  // it is about the alternating plan
     for (WidthAlternative& of : out.widths) {
       if (of.width != out.ordered->size.width) continue;
       of = {of.width, out.ordered->num_stages(), out.ordered->step_ms, out.ordered->simulated_step_ms};

@@ -454,11 +454,15 @@ TEST(Problem, ZeroMovesAndKeepsWhatItSays) {
     EXPECT_NEAR(problem.compute_ms(0, 4, group, zero), f + b, 1e-12);
     const MemoryParts parts = problem.memory_parts(0, 4, group, 1, zero);
     EXPECT_NEAR(parts.weights, 64e6 / (zero >= 3 ? 4 : 1), 1e-3);
-    EXPECT_NEAR(parts.gradients, 32e6 / (zero >= 2 ? 4 : 1), 1e-3);
+    // Sums over four micro-batches are as wide as the weights.
+    EXPECT_NEAR(parts.gradients, 64e6 / (zero >= 2 ? 4 : 1), 1e-3);
     EXPECT_NEAR(parts.slots, 128e6 / (zero >= 1 ? 4 : 1), 1e-3);
     EXPECT_NEAR(parts.workspace, zero >= 3 ? 64e6 : 0, 1e-3);
     EXPECT_NEAR(problem.memory_parts(0, 2, group, 1, zero).workspace, zero >= 3 ? 40e6 : 0, 1e-3);
   }
+  options.micro_batches = 1;
+  const Problem once(profile, cluster, options);
+  EXPECT_NEAR(once.memory_parts(0, 4, once.group(0, 4), 1, 0).gradients, 32e6, 1e-3);
 }
 
 // Solvers rely on it: a stage never needs less than one that ends earlier, nor, as least_memory_bytes counts, than any
