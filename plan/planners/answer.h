@@ -1,5 +1,5 @@
-// The answer to a question: the shortest plan that it allows, the best of every kind beside it (explorer, paper Fig.
-// 5), and what no plan can be below.
+// The answer to a question holds the shortest plan that the question allows, the best plan of every kind (explorer,
+// paper Fig. 5), and lower bounds on all plans.
 #pragma once
 
 #include <functional>
@@ -41,8 +41,8 @@ struct Answer {
   bool other_profile = false;
 };
 
-// Where memory leaves no plan, or fills a device of it, the question is asked of this profile, too, and the shorter of
-// both plans counts. Nothing: there is no other.
+// Gives another profile of the same model, or none. Where no plan fits into memory, or the plan nearly fills a device,
+// the question is asked of this profile, too, and the shorter of both plans counts.
 using OtherProfile = std::function<pipeline::Profile()>;
 
 // One of the kinds' plans that is shorter than what was searched and as the question asks becomes the plan, its split

@@ -1,4 +1,4 @@
-// How far the numbers under a plan are expected to be off, and by what that is known.
+// Estimates the expected error of the numbers under a plan, and names the source of each estimate.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
-// Which devices of a cluster a plan may stand on: how many of each server, and the servers in which order. Servers that
-// are alike are interchangeable, so that of choices which differ only in them one is listed.
+// Lists the devices of a cluster that a plan may use: how many of each server, and the order of the servers. Servers
+// that are alike are interchangeable; of choices that differ only in them one is listed.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,8 @@ namespace automap::planners {
 // Servers in an order, each with at least one device of its own.
 using DeviceChoice = std::vector<machine::ServerShare>;
 
-// Of so many devices all choices are looked at, if they are no more than these; of others those beside the best one.
+// All choices are listed up to so many devices and so many choices; beyond, only neighbours of the best choice are
+// tried.
 constexpr int kMostDevicesListed = 8;
 constexpr std::size_t kMostChoices = 256;
 

@@ -1,4 +1,4 @@
-// A plan that somebody gives, as its file says it. Nothing is judged here; score.h does.
+// A plan that a user gives, as read from its file. score.h judges it.
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
-// From instruction cuts to the layers a user knows: the best plan whose cuts lie between whole layers (what
-// torch.distributed.pipelining and the like can express), and how many layers of each stack its stages hold.
+// Moves instruction cuts to the layers that a user knows: finds the best plan whose cuts lie between whole layers
+// (which torch.distributed.pipelining and the like can express), and counts the layers of each stack in its stages.
 #pragma once
 
 #include <cstdint>
@@ -35,10 +35,11 @@ std::vector<int> layer_cuts(const pipeline::Profile& profile);
 // Behind which position each layer of the model's stack begins, ascending; empty: there is no stack, or several.
 std::vector<int> stack_starts(const pipeline::Profile& profile);
 
-// Where stages of whole layers of that one stack may end: in front of a layer, or right behind the last; ascending.
+// The cuts at which stages of whole layers of that one stack may end: in front of a layer, or right behind the last;
+// ascending.
 std::vector<int> stack_cuts(const pipeline::Profile& profile);
 
-// What stands at these cuts, in names, without devices and lengths. Nothing: not all of them lie between whole layers.
+// The names of the layers at these cuts, without devices and lengths. Nothing: not all cuts lie between whole layers.
 std::optional<pipeline::LayerSplit> layers_at_cuts(const pipeline::Profile& profile, const std::vector<int>& cuts);
 
 struct LayerOptions {
@@ -46,7 +47,7 @@ struct LayerOptions {
   // Search with the policy (null: with its rollouts alone) instead of the exact solver: about a millisecond.
   bool quick = false;
   const models::Policy* policy = nullptr;
-  // Of the exact solver; units of work, and when to stop before they are spent.
+  // Limits of the exact solver: units of work, and a time limit that may stop it earlier.
   std::int64_t units = 1'000'000'000;
   double time_limit_s = std::numeric_limits<double>::infinity();
 };

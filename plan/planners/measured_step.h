@@ -1,5 +1,4 @@
-// A step that somebody measured corrects the times that plans are made from, so that the layout it was measured of
-// takes exactly that long.
+// A measured step corrects the times that plans are made from, so that the measured layout takes exactly that long.
 #pragma once
 
 #include "plan/planners/question.h"
@@ -7,8 +6,8 @@
 
 namespace automap::planners {
 
-// How many times as long everything takes: kernels on all devices; and collectives and transfers on all links, those
-// inside wide replicas too.
+// Factors on times: of kernels on all devices; and of collectives and transfers on all links, including those inside
+// wide replicas.
 struct Correction {
   double compute = 1, network = 1;
   bool changes() const { return compute != 1 || network != 1; }

@@ -1,5 +1,5 @@
-// Plans whose groups do their work in an order that is searched (common/pipeline/list_scheduler.h), from plans of the
-// other schedules: their groups, parts and variants stand, cuts are moved.
+// Finds plans whose groups do their work in an order that is searched (common/pipeline/list_scheduler.h). It starts
+// from plans of the other schedules, keeps their groups, parts and variants, and moves cuts.
 #pragma once
 
 #include "plan/planners/kinds.h"

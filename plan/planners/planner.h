@@ -109,7 +109,7 @@ struct PlanRequest {
   }
 };
 
-// What plans are judged by.
+// The objective that plans are judged by.
 Objective objective_of(const PlanRequest& request);
 
 constexpr double kProvenGap = 1e-9;  // a gap below is rounding
@@ -117,7 +117,7 @@ constexpr double kProvenGap = 1e-9;  // a gap below is rounding
 // simulated step to beat by this factor.
 constexpr double kAboveSimulation = 1.1;
 
-// What one planner came to: its best plan under the objective over all stage counts and schedules.
+// The result of one planner: its best plan under the objective over all stage counts and schedules.
 struct Alternative {
   std::string planner;
   int stages = 0;
@@ -138,13 +138,13 @@ struct PlanLimit {
 };
 const char* to_string(PlanLimit::Kind kind);  // "stage", "transfer", "round-trip", "all-reduce"
 
-// How a search for a plan went, and why it found none.
+// The course of a search for a plan, and the reason if it found none.
 struct SearchNotes {
   Objective objective = Objective::kSimulated;
   std::int64_t work_units = 0;  // done in all
   double planning_ms = 0;
   double found_ms = 0;  // when, since planning began, the plan was met
-  // When V of the plan was known to be the least; 0: it is not (gap above kProvenGap), or unknown.
+  // The time when V of the plan was known to be the least; 0: it is not (gap above kProvenGap), or unknown.
   double proven_ms = 0;
   // The time limit (or `cancelled`) stopped a planner, the polishing or the bound: another run may come further. False:
   // all of the above but the *_ms that were measured is the same on every run.
@@ -189,7 +189,7 @@ struct PlanResult : SearchNotes {
 // A plan that does not fit in memory is an answer (result.plan empty), not an error.
 PlanResult make_plan(const pipeline::Problem& problem, const PlanRequest& request);
 
-// What limits a plan, by V's own terms (docs/cost-model.md): the path term that attains the maximum and the exposed
+// The limits of a plan by V's own terms (docs/cost-model.md): the path term that attains the maximum and the exposed
 // all-reduce, with numbers. At least one entry; shares need not sum to 1.
 std::vector<PlanLimit> plan_limits(const pipeline::Problem& problem, const pipeline::Plan& plan);
 std::vector<PlanLimit> plan_limits(const pipeline::PlacedPlan& placed);

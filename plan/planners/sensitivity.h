@@ -1,6 +1,6 @@
-// Whether a plan stays the best when what it was made from is a little wrong. Every estimate (compute, links, memory)
-// is made larger and smaller by its expected error, one at a time; the same question is planned again, and the plan is
-// counted under the same numbers as it stands, K included.
+// Tests if the plan stays the best when the estimates under it are a little wrong. Every estimate (compute, links,
+// memory) is raised and lowered by its expected error, one at a time; the same question is planned again, and the plan
+// itself is priced under the same numbers as it stands, K included.
 #pragma once
 
 #include <cstddef>

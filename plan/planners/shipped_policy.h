@@ -1,5 +1,5 @@
-// The trained policies that are compiled into the program: every file models/pretrained/*.policy of the source tree,
-// so that planning needs no files beside the executable and an installed copy can be moved anywhere.
+// The trained policies that are compiled into the program: every file models/pretrained/*.policy of the source tree. So
+// planning needs no files beside the executable, and an installed copy can be moved anywhere.
 #pragma once
 
 #include <memory>

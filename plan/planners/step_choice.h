@@ -1,5 +1,5 @@
-// The plan of a step: of every split of its samples into micro-batches (step_sizes.h), of every width of replicas, on
-// as many devices as pay, the best. Each split is a planning problem of its own (width_planner.h).
+// Plans a step: chooses the best over every split of its samples into micro-batches (step_sizes.h), every width of
+// replicas, and numbers of devices. Each split is a planning problem of its own (width_planner.h).
 #pragma once
 
 #include "plan/planners/question.h"

@@ -1,4 +1,4 @@
-// What a search over the splits of a step's batch, the widths of replicas and the numbers of devices came to.
+// The result of a search over the splits of a step's batch, the widths of replicas and the numbers of devices.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Every uniform layout of a cluster, scored.
+// Scores every uniform layout of a cluster.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ struct SweptLayout {
   double fullest_share = 0;
   double batch() const { return static_cast<double>(layout.micro_batch_size * layout.dp) * micro_batches; }
 };
-// What the sweep looks at.
+// The layouts that the sweep scores.
 struct SweepRequest {
   int min_stages = 1, max_stages = pipeline::kMaxPlanStages;
   std::vector<pipeline::Schedule> schedules = {pipeline::Schedule::kAdaptive};

@@ -1,5 +1,5 @@
-// Plans of one step whose replicas are all of one width: every split of the batch and every number of devices gets a
-// look with a share of the effort, the best the rest. Asked by step_choice.h.
+// Plans one step with replicas that are all of one width: every split of the batch and every number of devices is
+// planned with a share of the effort, the best of them with the rest. step_choice.h asks it.
 #pragma once
 
 #include <chrono>
@@ -26,8 +26,8 @@ class WidthPlanner {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // Of replicas of `width` devices. Plans that are no shorter than hopeless_ms need not be found. The question must
-  // outlive it.
+  // Plans with replicas of `width` devices. Plans that are no shorter than hopeless_ms need not be found. The question
+  // must outlive it.
   WidthPlanner(const Question& question, int width, double hopeless_ms, Time start);
 
   // Every split with a share of the effort; only one of them, asked for `alone`, waits for all of it. Then one after
@@ -35,10 +35,10 @@ class WidthPlanner {
   void look_at_all(std::vector<StepSize> sizes, const std::vector<StepSize>& further, bool alone);
 
   const std::vector<StepSize>& considered() const { return considered_; }
-  // Whether those are all choices of devices that there are.
+  // True if the splits considered cover all choices of devices.
   bool considered_all_devices() const { return all_devices_; }
 
-  // Of the plans found so far; infinite: none.
+  // The shortest length of the plans found so far; infinite: none.
   double best_look_ms() const;
   bool looked() const { return !looks_.empty(); }
   // The looks' best plan.
@@ -86,23 +86,23 @@ class WidthPlanner {
   // The splits of the batch that were considered, whatever their devices.
   std::vector<StepSize> splits() const;
 
-  // When no split has a plan: of those that do not want for memory ever fewer devices until one has, which joins the
-  // splits.
+  // Called when no split has a plan. It tries the splits that do not fail for memory on ever fewer devices until one
+  // has a plan, and adds that one to the splits.
   void look_at_fewer(std::vector<StepSize>& sizes);
 
-  // Why devices are left free; empty: they are not.
+  // The reason why devices are left free; empty: none are.
   std::string why_fewer(const StepSize& chosen) const;
 
   // Every split with every number of devices per stage that divides the devices and the samples.
   void make_equal(std::vector<StepSize>& sizes) const;
   std::vector<StepSize> in_equal_groups(const StepSize& size) const;
-  // Whether plans of so many stages are asked about, and there is something for each.
+  // True if the request allows so many stages, and the profile has as many positions.
   bool may_have(int stages) const;
 
   // Every split on as many devices as there may be stages.
   void make_lone(std::vector<StepSize>& sizes) const;
 
-  // What the planners came to on the other splits, where that is better or all they came to.
+  // Adds the planners' results on the other splits, where they are better than those of `result`, or it has none.
   void collect_alternatives(PlanResult& result) const;
 
   struct Look {

@@ -1,6 +1,6 @@
-// The search behind online.h: the learner of automap-train (docs/learner.md, preset `rainbow`) on the plan spaces of
-// one problem, one for every stage count and schedule, which one network plays. Plays go to the spaces whose plans are
-// short.
+// The search behind online.h: the learner of automap-train (docs/learner.md, preset `rainbow`) plays the plan spaces of
+// one problem, one for every stage count and schedule, with one network. It plays those spaces more often whose plans
+// are short.
 #pragma once
 
 #include "plan/planners/online.h"
