@@ -1,4 +1,4 @@
-// The files with pictures of an answer: --timeline, --trace, --report.
+// Writes the files with pictures of an answer: --timeline, --trace, --report.
 #pragma once
 
 #include "common/base/atomic_file.h"
