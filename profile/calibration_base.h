@@ -1,4 +1,4 @@
-// Whose times a file of measurements holds, and whether they can be: for calibrate().
+// Identifies the device of a file of measurements and checks that its times are possible; for calibrate().
 #pragma once
 
 #include <string>

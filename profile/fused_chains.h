@@ -37,7 +37,7 @@ struct FusedKernel {
   ScoreBand band;                                   // of attention: the scores that are computed
 };
 
-// Which chains are looked for.
+// The chains that are searched for.
 struct FusionRule {
   bool attention = false, loss = false;
   bool only_16bit = true;  // products of f16 and bf16 only
@@ -51,7 +51,7 @@ AttentionMode parse_attention_mode(const std::string& name);
 // kAuto: 16-bit products where all of `devices` have kernels for them.
 FusionRule fusion_rule(AttentionMode mode, const std::vector<machine::DeviceModel>& devices);
 
-// Why a softmax of scores is taken as written.
+// The reason why a softmax of scores is not fused.
 enum class MissedChain : std::uint8_t {
   kNone,
   kType,  // its products are no 16-bit ones, which FusionRule::only_16bit asks for

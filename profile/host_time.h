@@ -1,4 +1,4 @@
-// What a host that launches kernels one after the other adds to a pass.
+// Estimates the time that a host adds to a pass when it launches kernels one after the other.
 //
 // Launches are asynchronous: a host that has launched a long kernel runs ahead of its device and launches the next ones
 // meanwhile. So no single kernel waits, but a pass takes at least as long as the host needs for all its launches
@@ -19,7 +19,7 @@ namespace automap::profile {
 // that were published (vTrain) take whatever the width.
 constexpr double kKernelsOfAProduct = 2.5;
 
-// What the host needs for a pass, by position: `by_kernels` or `by_products`, whichever is longer in all.
+// The host time of a pass, by position: `by_kernels` or `by_products`, whichever has the larger sum.
 std::vector<double> host_of_pass(std::vector<double> by_kernels, std::vector<double> by_products);
 
 // `device_ms`: what the device takes, `host_ms`: what the host needs to launch it, both by position, of one pass. Where

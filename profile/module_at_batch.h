@@ -1,4 +1,4 @@
-// A training step as if its module had been exported with another batch.
+// Rewrites a training step as if its module had been exported with another batch.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// HLO bytes in, profile out: what automap-profile and automap-infer do with a model.
+// Makes a profile from HLO bytes, for automap-profile and automap-infer.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// A module as every device of a replica of several devices holds and computes it: what a partition of its tensors
-// (plan/partition/widths.h) leaves of its positions. The profile's columns at a width follow from it.
+// Describes a module as each device of a replica of several devices holds and computes it: the part of its positions
+// that a partition of its tensors (plan/partition/widths.h) leaves to a device. The profile's columns at a width follow
+// from it.
 #pragma once
 
 #include <vector>

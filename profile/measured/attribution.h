@@ -1,5 +1,4 @@
-// Whose time it is that somebody measured, and a profile scaled by it.
-//
+// Attributes measured times to the parts of a model, and scales a profile by them.
 // - Instructions: by name, where the module is the one that ran (a name that another op_name contradicts does not
 //   count; names alone do where half of the file's are the module's); else by op_name, which compilers keep; else by
 //   the longest part of it that instructions of the module begin with. What several instructions share goes to them as
@@ -32,7 +31,7 @@ struct Attribution {
   std::string source, form, steps_by;
   std::int64_t steps = 1;
   double samples = 0;  // of the micro-batch that was measured
-  // Of one step, in ms: all that was measured of computation, and what of it is whose.
+  // Times of one step, in ms: all measured computation, and the parts of it that were attributed.
   double measured_ms = 0, forward_ms = 0, backward_ms = 0, optimizer_ms = 0, other_ms = 0;
   double communication_ms = 0;                            // beside that
   std::vector<std::pair<std::string, double>> left_over;  // what is nobody's, ms, the longest first

@@ -1,4 +1,4 @@
-// The readers behind read_measured, one for each form, and what they share.
+// Declares the readers behind read_measured, one for each form, and the functions that they share.
 #pragma once
 
 #include <string>
@@ -29,7 +29,7 @@ double time_of_json(const Json& value, const std::string& where);
 MeasuredTimes read_trace(std::string_view text, const std::string& source);  // of either profiler
 MeasuredTimes read_layer_csv(std::string_view text, const std::string& source);
 MeasuredTimes read_aceso(std::string_view text, const std::string& source);
-// Of a parsed document.
+// True if a parsed document has this form.
 bool is_galvatron(const Json& document);
 MeasuredTimes read_galvatron(const Json& document, const std::string& source);
 bool is_program_times(const Json& document);

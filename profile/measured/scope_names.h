@@ -1,4 +1,4 @@
-// Paths of modules in the words of frameworks, and which layers of a model they are.
+// Maps paths of modules in the words of frameworks to layers of a model.
 #pragma once
 
 #include <map>
@@ -28,7 +28,7 @@ class LayerNames {
   void match_numbers(const std::vector<std::string>& paths);
   // Those that the path is in, or that are in it; none: nobody knows. A path with a number that fits several is none's.
   std::vector<int> find(std::string_view path) const;
-  // Whether all layers of a kind were found under other words (match_numbers), or any by their own.
+  // True if all layers of a kind were found under other words (match_numbers), or any by their own.
   bool knows_kinds() const { return !other_words_.empty(); }
 
  private:

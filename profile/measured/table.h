@@ -1,4 +1,4 @@
-// Rows of a table with commas, for the readers of measured times.
+// Reads rows of a table with commas, for the readers of measured times.
 #pragma once
 
 #include <string>
