@@ -48,7 +48,8 @@ void note_missing_type(const std::vector<machine::DeviceModel>& devices, PlanInp
   }
 }
 
-// What attention keeps is one figure for all devices: as written where one of their types lacks kernels for it.
+// The memory that attention keeps is one figure for all devices: as written where one of their types lacks kernels for
+// it.
 void note_mixed_kernels(const std::string& without, PlanInput* input) {
   if (without.empty() || input->fused.empty()) return;
   input->written_attention = true;

@@ -162,8 +162,8 @@ void check_events(const Call& call) {
   check_timeline_events(micro_batches, stages);
 }
 
-// What runs the step: named, or of the framework that is planned for, or of the plan that is given. `known`: the model,
-// where it has been read.
+// Finds the software that runs the step: the one named, that of the framework that is planned for, or that of the given
+// plan. `known`: the model, where it has been read.
 void read_software(Call& call, const PlanInput* known) {
   InferOptions& options = call.options;
   const bool by_plan = call.given && call.table.source_of("software") == call.given->source;
@@ -281,7 +281,7 @@ void note_provenance(const Call& call, PlanDocument& document) {
   }
 }
 
-// What the answer's sentences depend on besides the document.
+// The inputs of the answer's sentences besides the document.
 ReportOptions report_options(const Call& call, double free_plan_ms) {
   const InferOptions& options = call.options;
   const Software* const software = call.runs_in.software;
@@ -307,7 +307,7 @@ ReportOptions report_options(const Call& call, double free_plan_ms) {
   return report;
 }
 
-// What is said of every document that is printed or written: by whose times it is, from what it was made, and the
+// Adds the parts of every document that is printed or written: the source of its times, its provenance, and the
 // answer's sentences.
 void complete(const Call& call, const ReportOptions& report, PlanDocument& document) {
   const Software* const software = call.runs_in.software;
@@ -335,10 +335,10 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
   call.pictures->write({&document, &placed, &call.cluster, nullptr, report, options.output == "-" ? "" : options.output,
                         asked_text(call.table)});
   call.outputs.prepare();
-  // What changes the answer is read first.
+  // Warnings come first, because they change how the answer is read.
   for (const std::string& warning : document.warnings) log_warning(warning);
   if (writes_standard_output(options)) {
-    // That is all that is printed.
+    // Nothing else is printed then.
   } else if (options.json) {
     print_exact(to_json_text(document));
   } else if (!options.explain.empty()) {
@@ -365,7 +365,8 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
   call.outputs.commit();
 }
 
-// What is typed to run the plan, in the words of the question's framework, or of that which the model is from.
+// Adds the text to type to run the plan, in the words of the question's framework, or of the one that the model is
+// from.
 void tell_framework(const Call& call, const pipeline::PlacedPlan& placed, PlanDocument& document) {
   const planners::Framework* framework =
       limits_plans(*call.question.framework) ? call.question.framework : call.input.made_with;
@@ -384,8 +385,8 @@ void tell_framework(const Call& call, const pipeline::PlacedPlan& placed, PlanDo
   if (!others.empty()) document.to_type->hint = "it can be run with " + join(others);
 }
 
-// Who asked for no framework has something to type all the same where that of the model cannot run the plan: the
-// shortest that it can, found with little effort.
+// Without --for, the user still gets a plan to type where the model's framework cannot run the plan: the shortest that
+// it can run, found with little effort.
 void tell_nearest(const Call& call, PlanDocument& document) {
   const bool asked = limits_plans(*call.question.framework) || !explores(call.options, call.request);
   if (asked || !document.to_type || document.to_type->cannot.empty() || document.cut_by_time) return;
@@ -426,7 +427,7 @@ int run_sweep(const Call& call) {
   return StopToken::stop_requested() ? kExitStoppedEarly : 0;
 }
 
-// What the given plan or layout takes; the program's exit code.
+// Scores the given plan or layout; returns the program's exit code.
 int run_score(Call& call) {
   const planners::ScoredPlan scored =
       call.layout ? score_layout(*call.layout, call.question) : score_given(*call.given, call.question, call.overrides);
@@ -548,7 +549,7 @@ int run_search(Call& call) {
     const std::string beyond = beyond_peak(document.utilization);
     if (!beyond.empty()) document.warnings.push_back(beyond);
   }
-  // Who asked to stop waits neither for the cases of --sensitivity nor for every planner in turn.
+  // After a stop request neither the cases of --sensitivity nor every planner in turn is run.
   if (call.options.sensitivity && !StopToken::stop_requested()) {
     add_sensitivity(call.question, answer.plan(), document);
   }
@@ -568,7 +569,7 @@ int run_search(Call& call) {
   return StopToken::stop_requested() ? kExitStoppedEarly : 0;
 }
 
-// What the options ask for, before anything is read.
+// Checks and takes the options, before anything is read.
 void take_options(Call& call) {
   InferOptions& options = call.options;
   call.request = make_request(options);
@@ -661,7 +662,7 @@ int run_varied(const Call& call, int argc, char** argv) {
   if (rows.rows.empty()) throw Error(ErrorKind::kStopped, "stopped by a signal before the first value had a plan");
   const bool any =
       std::any_of(rows.rows.begin(), rows.rows.end(), [](const VariedRow& row) { return row.plan.has_value(); });
-  // Where the same is wrong with all values it is wrong with the call.
+  // An error that is the same for all values is an error of the call.
   const bool same = std::all_of(rows.rows.begin(), rows.rows.end(),
                                 [&](const VariedRow& row) { return row.why == rows.rows.front().why; });
   if (!any && misuse && same && rows.rows.size() > 1 && !StopToken::stop_requested()) throw *misuse;
@@ -702,7 +703,7 @@ int infer_main(int argc, char** argv) {
   }
   // Before the input is read, so that a wrong plan is refused at once.
   read_plan_or_layout(call);
-  // What is too much to draw is refused where that is known before the work, and what cannot be written.
+  // Refuses pictures that are too large to draw, and files that cannot be written, before the work.
   check_events(call);
   if (!options.output.empty()) call.plan_file = &call.outputs.add(options.output);
   call.pictures.emplace(options, &call.outputs);

@@ -27,7 +27,7 @@ constexpr const char* kSettings[] = {"replicas",       "gradient-sync", "bucket-
                                      "memory-reserve", "state-factor",  "allow-idle-stages", "allow-empty-stages",
                                      "value",          "attention",     "whole-loops",       "sequence-parallel",
                                      "keep-shardings", "software"};
-// What was always so when files of version 1 were made.
+// The settings of all files of version 1.
 constexpr std::pair<const char*, const char*> kVersion1[] = {{"replicas", "fractional"},
                                                              {"gradient-sync", "after"},
                                                              {"optimizer", "off"},

@@ -111,7 +111,7 @@ std::string headline_text(const PlanDocument& document, const ReportOptions& opt
          kind_text(document);
 }
 
-// What the plan takes.
+// The figures of the plan, beginning with step time and throughput.
 std::string figures_text(const PlanDocument& document, const ReportOptions& options) {
   std::string out = format_ms(document.simulated_step_ms) + " a step";
   if (document.expected_most_ms > 0) {
@@ -238,7 +238,7 @@ std::string none_text(const PlanCorner& corner) {
   return ": " + corner.why;
 }
 
-// Why not what people know: FSDP, and of a plan of replicas alone a pipeline.
+// Compares the plan with familiar ones: FSDP, and for a plan of replicas alone a pipeline.
 std::string why_not_text(const PlanDocument& document) {
   const auto named = [&](const char* name) {
     return std::find_if(document.corners.begin(), document.corners.end(),

@@ -103,8 +103,8 @@ class PlanSpace {
               std::vector<int>& parent_of) const;
   // Selects the children with which a search continues, ascending by bound, with all their rollouts. It starts from
   // four times as many children as wanted, takes one in six of `most` by bound and the others by two quick rollouts,
-  // and improves the best rollouts of a third of them. The bound alone ties at the start of a plan, and its best 48
-  // lose 0.5 % even to perfect choices (D <= 16); these lose 0.05 %.
+  // and improves the best rollouts of a third of them. The bound alone ties children that have made no bad choice yet,
+  // and its best 48 lose 0.5 % even to perfect choices (D <= 16); these lose 0.05 %.
   void promising(const std::vector<Prefix>& parents, int most, std::vector<Prefix>& children,
                  std::vector<int>& parent_of, std::vector<Rollouts>& rollouts) const;
   // One child, as expand() would make it; false when it is infeasible. Device cut and point must be in range.

@@ -27,7 +27,8 @@ using pipeline::Problem;
 using pipeline::Schedule;
 using pipeline::StageVariant;
 
-// Of the exact solver on the layers of one plan, which ranks by V: the simulation chooses among so many.
+// The number of plans that the exact solver gives on the layers of one plan. It ranks by V; the simulation chooses
+// among them.
 constexpr int kLayerPlans = 8;
 constexpr std::int64_t kLayerUnits = 20'000'000;
 constexpr int kMemoryTries = 2;
@@ -322,7 +323,7 @@ void join_widths(const std::vector<WidthAlternative>& others, std::vector<WidthA
   }
 }
 
-// Why there is not one part; empty: no reason of the model's.
+// The reason why there is no part; empty: the model is not the reason.
 std::string why_no_part(const Question& question) {
   const Framework& framework = *question.framework;
   const pipeline::Profile& profile = question.profile();
@@ -343,7 +344,7 @@ std::string why_no_part(const Question& question) {
          " layers of the model do not divide into " + std::to_string(stages) + " stages";
 }
 
-// Of the parts that found nothing the one that lacks least says why.
+// Among parts that found nothing, the one that lacks least memory gives the reason.
 bool says_better_why(const PlanResult& one, const PlanResult& than) {
   const auto lacks = [](const PlanResult& r) { return r.least_memory_bytes > 0 ? r.least_memory_bytes : kInfinity; };
   return lacks(one) < lacks(than);
@@ -461,7 +462,7 @@ StepPlan search_for_framework(const Question& asked) {
   const Parts parts(question);
   std::size_t left = parts.all().size();
   for (const Part& part : parts.all()) {
-    // What is left of the time is for all that are left.
+    // The remaining time is shared by the remaining parts.
     const auto seconds = [&, among = static_cast<double>(left--)] {
       return std::max(1e-3, (request.time_limit_s - gone_ms() * 1e-3) / among);
     };

@@ -55,7 +55,7 @@ std::vector<StageVariant> at_zero(const Question& question, int zero) {
   return variants;
 }
 
-// Of replicas of one device.
+// Searches plans with replicas of one device.
 Candidate searched(Question quick, const std::vector<StageVariant>& variants, const char* name) {
   pipeline::Profile narrow = quick.profile();
   narrow.widths.clear();

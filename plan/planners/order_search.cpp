@@ -22,7 +22,7 @@ using pipeline::Schedule;
 
 // Plans that are so much longer than the best may become shorter when their cuts are moved.
 constexpr double kCutsGain = 0.05;
-// How often cuts and order are searched in turn.
+// The most times that cuts and order are searched in turn.
 constexpr int kMostTurns = 3;
 
 // Lists of work for a plan whose groups stand.
@@ -35,7 +35,7 @@ class OrderSearch {
         best_(no_candidate(name, "")),
         name_(name) {}
 
-  // Of a plan: linear, as a V and round robin, with the backward in one pass and in two.
+  // Tries a plan's placements (linear, as a V and round robin), with the backward in one pass and in two.
   void look(const Candidate& one) {
     const std::shared_ptr<const Problem>& problem = one.problem;
     const Plan& plan = one.plan;

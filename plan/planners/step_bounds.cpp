@@ -50,7 +50,7 @@ LeastOfOneStage least_of_one_stage(const Problem& problem, const PlanRequest& re
   return least;
 }
 
-// What no plan of the splits so far is below, and how many bounds may still get more work.
+// The lower bound over the splits so far, and the number of bounds that may still get more work.
 struct Bounded {
   double value_ms;
   std::string method;  // of value_ms
@@ -132,7 +132,7 @@ class StepBounds {
   }
 
  private:
-  // What no plan of the problem with at least `first` stages can be below, at most `most_ms`.
+  // A lower bound on all plans of the problem with at least `first` stages, at most `most_ms`.
   pipeline::LowerBound of_cuts(const Problem& problem, const PlanRequest& request, int first, double most_ms,
                                int* closer) const {
     const auto with_units = [&](std::int64_t units) {
