@@ -54,7 +54,7 @@ std::string range_reason(const char* field, long long value, long long low, long
          std::to_string(high);
 }
 
-// Why no network can be like this; empty when one can.
+// The reason why no network can have this architecture; empty when one can.
 std::string impossible_reason(const Architecture& a) {
   if (std::string reason = range_reason("features", a.features, 1, kMostInputs); !reason.empty()) return reason;
   if (std::string reason =
