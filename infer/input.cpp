@@ -85,7 +85,7 @@ void note_kept_shardings(const graph::Graph& graph, PlanInput* input) {
                "state lie over replicas is planned anew";
 }
 
-// Of a profile that was made for other servers, or for more widths.
+// Keeps these widths of a profile that was made for other servers, or for more widths.
 void keep_widths(const std::vector<int>& widths, pipeline::Profile* profile) {
   auto& known = profile->widths;
   known.erase(std::remove_if(known.begin(), known.end(),

@@ -132,7 +132,7 @@ void read_plan_or_layout(Call& call) {
                   "leave --micro-batches out");
     }
   }
-  // What is asked about is looked at.
+  // The widths that the question names are profiled.
   std::vector<int>& widths = options.input.given_widths;
   if (call.given) widths = call.given->widths;
   if (call.layout) widths = {call.layout->tp};
@@ -143,7 +143,7 @@ void read_plan_or_layout(Call& call) {
   options.input.max_width = options.measured() ? std::max(options.input.max_width, widest) : widest;
 }
 
-// How many micro-batches the step has of which pictures are asked for, as far as the question says.
+// Checks the number of events of the pictures asked for, as far as the options tell the step's micro-batches.
 void check_events(const Call& call) {
   const InferOptions& options = call.options;
   if (!asks_for_pictures(options)) return;
@@ -254,7 +254,7 @@ std::string sentences_within(const std::string& text, int width) {
   return out;
 }
 
-// What a description was taken for, and the batch where nobody named it.
+// The assumptions about a description, and the batch where it was not given.
 std::string model_line(const Call& call, const ReportOptions& report, double batch, int width) {
   std::string text = call.input.taken;
   if (!report.batch_given) {
@@ -268,10 +268,10 @@ std::string model_line(const Call& call, const ReportOptions& report, double bat
 void note_provenance(const Call& call, PlanDocument& document) {
   add_provenance(document, call.table, call.input, call.given_cluster);
   if (call.input.state) document.provenance["state_of"] = call.options.input.software->name;
-  // Of times that another option says the plan is not the software's.
+  // The times are not the software's where another option prevents that.
   const Software* const software = call.runs_in.software;
   if (software != nullptr && has_times(*software) && !call.runs_in.timed) document.provenance.erase("option_software");
-  // Of a given plan that was counted for another framework the times are no longer its software's.
+  // A given plan that was scored for another framework no longer has the times of its software.
   const bool of_plan = call.given && call.table.source_of("software") == call.given->source;
   if (!of_plan || call.table.source_of("for") == "default") return;
   if (call.runs_in.timed) {
@@ -354,7 +354,7 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
     const auto others = static_cast<std::size_t>(std::count(to_type.begin(), to_type.end(), '\n'));
     const std::size_t lines = kSummaryLines * static_cast<std::size_t>(kSummaryWidth) / static_cast<std::size_t>(width);
     if (!call.input.taken.empty()) print_labelled(model_line(call, report, document.batch(), width), kSummaryLabel);
-    // Who asks for details has room for the answer.
+    // With --details the answer may be as long as it gets.
     const std::size_t room =
         options.details ? std::numeric_limits<std::size_t>::max() : lines - std::min(others, kSummaryLines / 2);
     print_labelled(summary_text(document, report, width, room), kSummaryLabel);
@@ -457,7 +457,7 @@ void take_measurement(Call& call) {
   const bool sized = options.batch != "auto" || (options.micro_batch != "auto" && options.micro_batches != "auto");
   if (!sized) {
     call.table.set_unless_given("batch", std::to_string(std::llround(batch)), "--layout");
-    // How the layout splits the batch is no wish for the plan.
+    // The layout's split of the batch is no request for the plan.
     if (call.table.source_of("micro-batches") == "--layout") options.micro_batches = "auto";
     call.question.step = make_step(options);
   }
@@ -474,8 +474,8 @@ void take_measurement(Call& call) {
   correct(call.correction(), &call.question);
 }
 
-// What lies between split products is quicker split along the sequence, but copies gathered of it may be kept: where
-// memory decides, it is planned whole, too.
+// Operations between split products are quicker when split along the sequence, but the gathered copies may be kept in
+// memory: where memory decides, the model is also planned without that split.
 planners::OtherProfile whole_between_products(const Call& call, PlanInput* other) {
   const InputOptions& input = call.options.input;
   const bool open = call.table.source_of("sequence-parallel") == "default" && input.sequence_parallel == "auto";
@@ -643,7 +643,7 @@ int run_varied(const Call& call, int argc, char** argv) {
   rows.name = varied.name;
   rows.clusters = varied.cluster();
   rows.asked = varied.values.size();
-  // What is no cluster is no row.
+  // A name that is no cluster is an error, not a row.
   if (varied.cluster()) {
     for (const std::string& name : varied.values) machine::load_cluster(name);
   } else {

@@ -61,7 +61,7 @@ bool alike(const PlanDocument& document) {
 
 std::string devices_text(const PlanStage& stage, const Problem& problem) {
   const int last_device = stage.first_device + stage.devices - 1;
-  // Of any width: a replica of any stands in one server, or is as many as the problem says.
+  // The steps below hold for any width: a replica stands in one server, or on as many whole ones as the problem says.
   const int width = problem.options().width;
   std::vector<int> servers;
   for (int device = stage.first_device; device <= last_device; device += width) {

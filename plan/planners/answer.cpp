@@ -156,7 +156,7 @@ bool plan_at_the_split(const Question& question, Answer* out) {
   return taken;
 }
 
-// Of plans of one width, in what is left of the time. Nobody asks for them beside an ordered plan.
+// Closes the bounds on plans of one width, in the rest of the time. Beside an ordered plan they are not needed.
 void close(const Question& rest, const std::function<double()>& spent_ms, Answer* out) {
   Bounds& bounds = out->bounds;
   if (!bounds.open) return;
@@ -192,7 +192,7 @@ std::optional<Candidate> find(const KindRow& row, const KindTurn& turn) {
 Answer answer(Question& question, const std::vector<KindRow>& kinds, const OtherProfile& other) {
   apply_framework(question);
   bool other_profile = false;
-  // Where plans of one schedule alone are asked for, those of others, which it is searched beside, are no answer.
+  // If plans of one ordered schedule alone are asked for, the plans that the search starts from are no answer.
   const auto better = question.request.better;
   if (question.beside.only) question.request.better = {};
   Answer out = answer_of(search_within_memory(question, other, &other_profile));

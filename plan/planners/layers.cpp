@@ -357,7 +357,7 @@ LayerResult split_at_layers(const Problem& problem, const Profile& profile, cons
   std::string moved_why_not;
   if (auto moved = move_to_borders(problem, borders, plan)) {
     moved_why_not = infeasible_reason(problem, *moved);
-    // What V puts far behind the plan at hand need not be looked for.
+    // Plans whose V is far above that of the moved plan are not searched for.
     if (moved_why_not.empty()) upper_bound_ms = kWorthALook * value_ms(problem, *moved);
     candidates.push_back(*std::move(moved));
   }

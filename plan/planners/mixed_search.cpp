@@ -303,8 +303,9 @@ struct Place {
   bool own = false;   // on its very devices: there is something to say of them, however long their plans are
 };
 
-// Where plans are looked for: on the plan's own devices and on others considered that are nearly as many, with splits
-// near its own; where the choices of devices are few, with any split on all of them, too. The most promising first.
+// The places where plans are searched: the plan's own devices and others considered that are nearly as many, with
+// splits near its own; where the choices of devices are few, any split on all of them, too. The most promising come
+// first.
 std::vector<Place> places(const Question& question, const Candidate& found, const Bounds& bounds) {
   const machine::Cluster& cluster = question.cluster;
   std::vector<std::vector<int>> choices = {found.devices()};

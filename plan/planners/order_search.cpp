@@ -113,7 +113,7 @@ class OrderSearch {
     pipeline::SearchedOrder found =
         search_order(times, micro_batches, named_orders(placed, times, own_warmup(plan)), effort.order_tries, &work_);
     if (!(found.step_ms < hopeless)) return;
-    // Where the framework cuts at layers and no ends are known, or the cuts are others, they stay.
+    // Cuts stay where the framework cuts at layers and no ends are known, or where the cuts are not among the ends.
     const bool anywhere = turn_.question.framework->cuts == FrameworkCuts::kInstructions;
     const bool may_move = ends_.empty() ? anywhere : std::all_of(plan.cuts.begin(), plan.cuts.end(), [&](int cut) {
       return std::binary_search(ends_.begin(), ends_.end(), cut);
@@ -157,7 +157,7 @@ class OrderSearch {
     if (!work_.over()) fits_in(0.75 * share);
   }
 
-  // That of the best alternating plan, where these are its stages.
+  // The warm-up of the best alternating plan, if it has the same stages.
   std::vector<int> own_warmup(const Plan& plan) const {
     const Candidate& best = turn_.best;
     return best.of_one_width() && best.plan.cuts == plan.cuts ? in_flight_of(best.placed) : std::vector<int>();

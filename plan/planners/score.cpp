@@ -210,7 +210,7 @@ Plan plan_of(const Layout& layout, const Profile& profile) {
   return plan;
 }
 
-// What interleaved 1F1B wants of a layout, whose schedule it is where there are chunks. `named`: the layout says one.
+// Checks a layout with chunks, whose schedule is interleaved 1F1B. `named`: the layout names a schedule.
 void take_chunks(Layout& layout, bool named, const Framework& framework) {
   if (!layout.interleaved()) {
     if (named && layout.schedule == Schedule::kInterleaved) {
@@ -312,7 +312,7 @@ constexpr LayoutWord kUnplanned[] = {{"cp", "parallelism of sequences"},
                                      {"expert-parallel-size", "parallelism of experts"},
                                      {"expert-model-parallel-size", "parallelism of experts"},
                                      {"etp", "parallelism of experts"}};
-// What another option says.
+// Keys that another option sets.
 constexpr LayoutWord kOfOptions[] = {{"gbs", "--batch"},
                                      {"batch", "--batch"},
                                      {"global-batch-size", "--batch"},
@@ -778,7 +778,7 @@ ScoredPlan score_sizes(Layout layout, const Question& question) {
   return *std::move(best);
 }
 
-// Where a layout stands.
+// The profile and the devices that a layout uses.
 struct LayoutGround {
   std::string source;                // of errors
   pipeline::CheckedProfile profile;  // of its replicas

@@ -233,7 +233,7 @@ void WidthPlanner::leave_some_free(std::vector<StepSize>& sizes) const {
       }
     } else if (const int most = most_shared(size); most < devices && most >= devices / 2) {
       add(size, most);
-      // Where no split shares all devices, also a stage of one or two beside such a one.
+      // If no split shares all devices, a stage of one or two devices beside such a stage is tried, too.
       for (int beside = 1; beside <= 2 && best_shared < devices; ++beside) add(size, most + beside);
     }
   }
