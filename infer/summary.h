@@ -22,7 +22,7 @@ std::string kind_text(const pipeline::PlanDocument& document);
 std::string summary_text(const pipeline::PlanDocument& document, const ReportOptions& options,
                          int width = kSummaryWidth, std::size_t most_lines = kSummaryLines);
 
-// The same sentences whole, for pages and documents.
+// The same sentences in full, for pages and documents.
 std::vector<pipeline::PlanSentence> summary_sentences(const pipeline::PlanDocument& document,
                                                       const ReportOptions& options);
 

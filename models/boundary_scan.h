@@ -4,7 +4,7 @@
 
 namespace automap::models {
 
-// All that the bound of one boundary needs but the pivot: a stage from one point on, on one group of devices.
+// The inputs of the bound of one boundary, except the pivot: a stage from one point on, on one group of devices.
 struct StageScan {
   float path = 0, arrived = 0, steady_from = 0, residue_from = 0, drained = 0;  // of what stands in front of it
   float per_work = 0, ring = 0;                                                 // ms per ms of work, per byte

@@ -10,7 +10,7 @@
 
 namespace automap::models {
 
-// One decision: the actions there were, and which one was taken.
+// A decision: the actions there were, and the one taken.
 struct Decision {
   // After-state family: actions x features inputs, one row per child. Flat family: one state vector, `actions` outputs.
   std::vector<float> inputs;

@@ -107,13 +107,13 @@ class PlanSpace {
   // and its best 48 lose 0.5 % even to perfect choices (D <= 16); these lose 0.05 %.
   void promising(const std::vector<Prefix>& parents, int most, std::vector<Prefix>& children,
                  std::vector<int>& parent_of, std::vector<Rollouts>& rollouts) const;
-  // One child, as expand() would make it; false when it is infeasible. Device cut and point must be in range.
+  // Makes one child, as expand() would; returns false when it is infeasible. Device cut and point must be in range.
   bool append(const Prefix& parent, int point, int device_cut, Prefix& child) const;
 
   // The best plan of a prefix with S-2 stages placed: its last boundary chosen exactly under V, unless no plan is below
   // `incumbent_ms`; infinity then. Also works with S-1 placed (only the rest is appended).
   double finish(const Prefix& prefix, double incumbent_ms, pipeline::Plan* best) const;
-  // Same, returning the `k` best distinct plans in ascending V (for objectives other than V).
+  // Returns the `k` best distinct plans in ascending V (for objectives other than V).
   std::vector<std::pair<double, pipeline::Plan>> finish_best(const Prefix& prefix, int k) const;
 
   // Completions by rule. Devices: equal shares; those moved to server boundaries; one or two large stages, or half of

@@ -71,13 +71,13 @@ struct PlanSpace::Tables {
   struct WayOut {
     double near_latency_ms = 0, near_ms_per_byte = std::numeric_limits<double>::infinity();
     double far_latency_ms = 0, far_ms_per_byte = std::numeric_limits<double>::infinity();
-    // No transfer of so many bytes out of the group takes less.
+    // A lower bound on a transfer of so many bytes out of the group.
     double least_ms(double bytes) const {
       if (bytes <= 0) return 0;
       return std::min(near_latency_ms + bytes * near_ms_per_byte, far_latency_ms + bytes * far_ms_per_byte);
     }
   };
-  // One stage of a rollout: where its devices end, how fast it is, and the link into it (all but the first).
+  // A stage of a rollout: its last device cut, its speed, and the link into it (all but the first).
   struct Hop {
     int device_cut = 0;
     const pipeline::DeviceGroup* group = nullptr;
@@ -118,7 +118,8 @@ struct PlanSpace::Tables {
 
   // --- Bounds ---
   WayOut way_out(int d0, int d1) const;
-  // No transfer between two of `stages_left` stages behind this device cut has a better link; infinity: there is none.
+  // A lower bound on the ms per byte of the links between two of `stages_left` stages behind this device cut; infinity:
+  // there is none.
   double least_ms_per_byte_behind(int device_cut, int stages_left) const;
   // The bound of a prefix that ends at this point and device cut, from what its path has come to.
   struct Reached {
@@ -186,7 +187,7 @@ struct PlanSpace::Tables {
     return reach[static_cast<std::size_t>(stages_placed) * rate_behind.size() + static_cast<std::size_t>(device_cut)] !=
            0;
   }
-  // No plan whose stage `stages_placed` ends at a smaller point and at this device cut fits in memory.
+  // A lower bound on the point at which stage `stages_placed` ends at this device cut in plans that fit in memory.
   int earliest_end(int stages_placed, int device_cut) const {
     if (earliest.empty()) return 0;
     return earliest[static_cast<std::size_t>(stages_placed) * rate_behind.size() +

@@ -67,7 +67,7 @@ Calibration calibrate(const Measurements& measured, const std::string& base, con
 // Doubts about the fit, a line each: kinds that it misses by kDoubtful in the median, constants at a bound.
 constexpr double kDoubtful = 0.3;
 std::vector<std::string> calibration_warnings(const Calibration& calibration);
-// For people: the device, its link, how far the fit is off by kind, and the warnings.
+// The text for people: the device, its link, the error of the fit by kind, and the warnings.
 std::string calibration_text(const Calibration& calibration);
 
 }  // namespace automap::profile

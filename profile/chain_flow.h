@@ -41,7 +41,7 @@ struct ChainFlow {
   bool equals_places(graph::NodeId id) const;
 };
 
-// One chain at one place.
+// A chain at one place of its instructions.
 struct Chain {
   struct Kernel {
     FusedKernelKind kind = FusedKernelKind::kAttention;

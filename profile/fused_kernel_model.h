@@ -17,9 +17,9 @@ double attention_share_of_peak(std::int64_t head, std::int64_t keys, const Score
 // The compute and data movement of the kernel: products at that share (of the scores in its band), every array once.
 Work fused_work(const KernelModel& kernels, const graph::Graph& graph, const FusedKernel& kernel);
 
-// As one kernel, and never more than its parts would take as kernels of their own: whoever has the choice takes those
-// (in f32 on vector units a kernel that computes the scores again, at a share of the peak that tensor units reach, is
-// slower than the products).
+// The time as one kernel, but at most that of its parts as kernels of their own, which software would choose then (in
+// f32 on vector units a kernel that recomputes the scores, at a share of the peak that tensor units reach, is slower
+// than the products).
 double fused_kernel_ms(const KernelModel& kernels, const graph::Graph& graph, const FusedKernel& kernel);
 
 // The bytes that a gradient needs of its forward kernel beside its operands and result: a 32-bit statistic per row.

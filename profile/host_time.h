@@ -26,7 +26,8 @@ std::vector<double> host_of_pass(std::vector<double> by_kernels, std::vector<dou
 // the host needs longer in all, `device_ms` is lengthened to its time, in proportion to the launches.
 void wait_for_host(std::vector<double>* device_ms, const std::vector<double>& host_ms);
 
-// The same where no passes are told apart: of operators one by one, whose host cannot run ahead, every kernel waits.
+// Adds host time where passes are not told apart: the host of operators one by one cannot run ahead, so every kernel
+// waits.
 void wait_at_every_kernel(InstructionTimes* times);
 
 }  // namespace automap::profile

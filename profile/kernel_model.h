@@ -76,7 +76,7 @@ class KernelModel {
   double tensor_ms(double flops, std::string_view type, double share) const;
   double dot_ms(graph::InstructionId id) const;
   Work convolution_work(graph::InstructionId id, double moved_ms) const;
-  // The same by Winograd's algorithm, which only 3x3 windows that move by one have; nullopt: not one of them.
+  // The work by Winograd's algorithm, which exists for 3x3 windows with stride one only; nullopt: another window.
   std::optional<Work> winograd_work(graph::InstructionId id, const graph::ConvolutionDimensions& dims,
                                     double direct_compute_ms, double moved_ms) const;
   double header_count(std::string_view key) const;

@@ -27,8 +27,8 @@ struct ModelWork {
   double repeated_flops = 0;
   double repeated_share() const { return forward_flops > 0 ? repeated_flops / forward_flops : 0; }
   std::int64_t masked_attentions = 0;  // of the forward pass, of which forward_flops leaves a part out
-  // All attention that is known for what it is looks back alone, and some of it is causal: a decoder, as MaxText and
-  // torchtitan train them.
+  // True for a decoder, as MaxText and torchtitan train them: all attention whose mask is known only looks back, and
+  // some of it is causal.
   bool decoder = false;
   std::int64_t tokens = 0;  // token ids of a sample; 0: no input holds any
 };

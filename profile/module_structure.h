@@ -47,7 +47,7 @@ struct Region {
 struct ModuleStructure {
   std::vector<ComputationRole> role;  // by computation, as all here
   std::vector<Region> region;
-  // Nothing but one fused loop: calls of it fuse with their neighbours.
+  // True if a computation is just one fused loop: calls of it fuse with their neighbours.
   std::vector<char> loop;
   // Reads or writes a part of its first argument and nothing else: calls of it cost nothing where that is in place.
   std::vector<char> part;

@@ -102,7 +102,7 @@ struct ModelProfile {
   bool layers_from_metadata = false;
   // Times of one execution on the device, in ms. Σ c_ms = forward + backward.
   double forward_ms = 0, backward_ms = 0, optimizer_ms = 0, other_ms = 0;
-  // By XLA's conventions (while bodies once).
+  // FLOPs by XLA's conventions (while bodies count once).
   double forward_flops = 0, total_flops = 0;
   // Loops as often as they run.
   double executed_forward_flops = 0, executed_flops = 0;

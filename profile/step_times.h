@@ -37,7 +37,7 @@ class StepTimes {
     std::vector<double> forward, backward;
   };
   HostOfPasses host_of_passes(const InstructionTimes::Host& host) const;
-  // By position: forward and backward together, each by itself, the optimizer.
+  // Times by position: forward and backward together, each by itself, the optimizer.
   std::vector<double> compute(const std::vector<double>& ms) const;
   std::vector<double> forward(const std::vector<double>& ms) const { return add_up(forward_, ms); }
   std::vector<double> backward(const std::vector<double>& ms) const { return add_up(backward_, ms); }

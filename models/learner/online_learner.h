@@ -34,7 +34,7 @@ class OnlineLearner {
   Policy learned(std::string provenance_json) const { return learner_.policy(std::move(provenance_json)); }
   std::uint64_t updates() const { return learner_.updates(); }
 
-  // Everything needed to go on bit-equal, and back. Throws as Learner::load_state does.
+  // Save and restore the state, so that the learner resumes bit-equal. load_state throws as Learner::load_state does.
   std::string save_state() const;
   void load_state(std::string_view bytes, const std::string& source);
 

@@ -45,9 +45,10 @@ struct Answer {
 // the question is asked of this profile, too, and the shorter of both plans counts.
 using OtherProfile = std::function<pipeline::Profile()>;
 
-// One of the kinds' plans that is shorter than what was searched and as the question asks becomes the plan, its split
-// of the batch a premise of the bounds. Kinds for which no time is left have no row. Stopped by the request's limits
-// like plan_step, and throws as it does. `question` has the profile that the answer is about afterwards.
+// Answers a question with the plan search and these kinds. If a kind's plan is shorter than the searched one and as the
+// question asks, it becomes the plan, and its split of the batch a premise of the bounds. Kinds for which no time is
+// left have no row. Stops by the request's limits like plan_step, and throws as it does. Afterwards `question` has the
+// profile that the answer is about.
 Answer answer(Question& question, const std::vector<KindRow>& kinds, const OtherProfile& other = {});
 
 // Cuts of the plan at whole layers (layers.h), in what is left of the request's time.

@@ -45,11 +45,11 @@ struct Candidate {
   pipeline::MixedPlan mixed_plan() const;                               // of stages of any widths, on `mixed`
 };
 
-// None of this kind.
+// A row of this kind without a plan.
 Candidate no_candidate(const std::string& kind, const std::string& why);
 // A plan of one width, on a problem of the split; counted.
 Candidate candidate_of(const std::string& kind, std::shared_ptr<const pipeline::Problem> problem, pipeline::Plan plan);
-// The same of the plan that a search came to; none where it found none.
+// The plan that a search found; no plan where it found none.
 Candidate candidate_of(const std::string& kind, StepPlan found);
 Candidate candidate_of(const std::string& kind, std::shared_ptr<const pipeline::MixedProblem> problem,
                        const pipeline::MixedPlan& plan);

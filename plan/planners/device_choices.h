@@ -18,16 +18,16 @@ using DeviceChoice = std::vector<machine::ServerShare>;
 constexpr int kMostDevicesListed = 8;
 constexpr std::size_t kMostChoices = 256;
 
-// Every choice of whole replicas of `width` devices that differs from the others, those with most devices first; empty:
-// the devices or the choices are too many to look at them all.
+// Lists every different choice of whole replicas of `width` devices, those with most devices first; empty: the devices
+// or the choices are too many to try them all.
 std::vector<DeviceChoice> all_choices(const machine::Cluster& cluster, int width);
 
 // Choices a step away from one: a server less or more, at any place, one replica or half of the replicas of a server
 // less, one more, two servers changing places, all servers with as many replicas as the smallest.
 std::vector<DeviceChoice> choices_beside(const machine::Cluster& cluster, int width, const DeviceChoice& choice);
 
-// All replicas of servers of some kinds, each kind's servers side by side, in every order of up to three kinds; of more
-// kinds in file order and its reverse.
+// Lists choices of all replicas of servers of some kinds, each kind's servers side by side, in every order of up to
+// three kinds; with more kinds in file order and its reverse.
 std::vector<DeviceChoice> orders_of_kinds(const machine::Cluster& cluster, int width);
 
 // The choice that these devices are (0-based numbers of single devices, server by server).

@@ -23,7 +23,7 @@ struct PlanEffort {
   std::int64_t layer_units = 0;
 };
 
-// For the bound of one split of the batch.
+// The units of work for the bound of one split of the batch.
 constexpr std::int64_t kBoundUnits = 100'000'000;
 
 PlanEffort plan_effort(Effort effort);

@@ -16,8 +16,8 @@
 
 namespace automap::planners {
 
-// As search_step, of a question for a framework that limits plans. Where there is no plan, result.infeasible says what
-// the framework lacks that others have.
+// Searches like search_step, for a question whose framework limits plans. Without a plan result.infeasible names the
+// property of other frameworks' plans that this framework lacks.
 StepPlan search_for_framework(const Question& question);
 
 }  // namespace automap::planners

@@ -32,7 +32,7 @@ struct Framework {
   // Schedules for plans of several stages. With one stage every framework accumulates gradients, one micro-batch after
   // the other.
   std::vector<pipeline::Schedule> schedules;
-  // One mesh of devices: all stages have as many replicas, of one width and one ZeRO level.
+  // True for one mesh of devices: all stages have the same number of replicas, one width and one ZeRO level.
   bool mesh;
   // ZeRO levels where replicas of one device make one stage, where those of several devices do, and of several stages.
   // Each list is within the one before it.
@@ -48,7 +48,7 @@ struct Framework {
 
 const std::vector<Framework>& all_frameworks();
 std::vector<std::string> framework_names();
-// Everything that AutoMap plans.
+// The row without limits: every plan of AutoMap.
 const Framework& any_framework();
 // Throws Error(kUsage) with the nearest name, and all of them.
 const Framework& find_framework(const std::string& name);
@@ -72,7 +72,8 @@ std::string equal_layers_inexpressible(const std::vector<int>& counts);
 // layers.
 std::string inexpressible(const Framework& framework, const pipeline::PlacedPlan& placed,
                           const pipeline::Profile& profile);
-// The same of a plan as its file says it. `layers`: what stands at its cuts; null: they do not all lie between layers.
+// The same for a plan as its file states it. `layers`: the layers at its cuts; null: they do not all lie between
+// layers.
 std::string inexpressible(const Framework& framework, const pipeline::PlanDocument& document,
                           const pipeline::LayerSplit* layers);
 std::string inexpressible(const Framework& framework, const Candidate& one, const pipeline::Profile& profile);

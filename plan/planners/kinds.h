@@ -43,7 +43,7 @@ struct KindRow {
   bool after_bounds = false;
 };
 
-// One stage, or stages alike, under the schedules of plans; then what is looked at beside them (Question::beside).
+// The kinds with one stage, or equal stages, under the schedules of plans; then those that Question::beside asks for.
 const std::vector<KindRow>& uniform_kinds();
 const std::vector<KindRow>& beside_kinds();
 

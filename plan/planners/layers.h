@@ -65,8 +65,8 @@ struct LayerResult {
 LayerResult split_at_layers(const pipeline::Problem& problem, const pipeline::Profile& profile,
                             const pipeline::Plan& plan, const LayerOptions& options);
 
-// The same of stages of different widths, which keep their devices, widths and variants: `plan` with its cuts moved to
-// the nearest starts of layers, and from there from layer to layer as long as the simulated step gets shorter.
+// Does the same for stages of different widths, which keep their devices, widths and variants: moves the cuts of `plan`
+// to the nearest starts of layers, and from there from layer to layer as long as the simulated step gets shorter.
 LayerResult split_mixed_at_layers(const pipeline::MixedProblem& problem, const pipeline::Profile& profile,
                                   const pipeline::MixedPlan& plan);
 

@@ -23,8 +23,8 @@ struct LeanerPlan {
   std::string text;  // what that costs; empty: nothing that is worth saying
 };
 
-// In place of `plan`, which is of one width: one of `others` or `plan` with other variants of stages, as the question
-// asks and its framework has it. Nothing: none is leaner.
+// Returns a leaner plan in place of `plan`, which is of one width: one of `others`, or `plan` with other variants of
+// stages, as the question asks and its framework allows. Nothing: none is leaner.
 std::optional<LeanerPlan> leaner_plan(const Question& question, const Candidate& plan,
                                       const std::vector<Candidate>& others, Work& work);
 

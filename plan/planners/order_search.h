@@ -6,8 +6,8 @@
 
 namespace automap::planners {
 
-// From the best plan of one width, the best of every ordered row before, and the most promising of turn.starts. Nothing
-// where none of them has several stages.
+// Searches orders from the best plan of one width, the best of every ordered row before, and the most promising of
+// turn.starts. Returns nothing where none of them has several stages.
 std::optional<Candidate> searched_order(const KindTurn& turn, const char* name);
 
 }  // namespace automap::planners

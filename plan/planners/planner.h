@@ -58,9 +58,9 @@ enum class PlannerKind { kAuto, kPolicy, kRollouts, kExact, kBalanced, kUniform,
 const char* to_string(PlannerKind planner);
 // The inverse; nullopt for any other text.
 std::optional<PlannerKind> parse_planner(std::string_view name);
-// Those that plan by themselves: all but `online`, which learns as long as it may and has no turn with others.
+// The planners that plan by themselves: all but `online`, which learns as long as it may and has no turn with others.
 std::vector<PlannerKind> all_planners();
-// Those that go from stage to stage, in milliseconds, with the bound that a moment gives: `policy` and `rollouts`.
+// True for planners that go from stage to stage, in milliseconds, with a quick bound: `policy` and `rollouts`.
 bool answers_at_once(PlannerKind planner);
 
 using pipeline::Objective;  // kValue, kSimulated
@@ -72,7 +72,7 @@ struct PlanRequest {
   // Schedules to try, the earlier preferred on ties. --schedule auto = {k1f1b, k1f1bOverlap}.
   std::vector<pipeline::Schedule> schedules = {pipeline::Schedule::k1f1b};
   PlannerKind planner = PlannerKind::kAuto;
-  // Not given: simulated for `auto` and `online`, value for every other planner.
+  // Default: simulated for `auto` and `online`, value for every other planner.
   std::optional<Objective> objective;
   // The network of `policy` (and of `auto`). Null: the one compiled in for the objective (shipped_policy.h); when there
   // is none, `auto` plans without and `policy` is an error.
@@ -127,7 +127,7 @@ struct Alternative {
   pipeline::Plan plan;
 };
 
-// One thing that makes the step as long as it is, the largest first.
+// A cause of the step's length; lists begin with the largest.
 struct PlanLimit {
   enum class Kind { kStage, kTransfer, kRoundTrip, kAllReduce };
   Kind kind = Kind::kStage;
@@ -170,7 +170,7 @@ struct PlanResult : SearchNotes {
   std::string planner;  // who proposed it: "policy+refine", "policy+beam+refine", "balanced+polish", ...
   double step_ms = 0;
   double simulated_step_ms = 0;
-  // By what plans are judged; infinite without a plan.
+  // The length by which plans are judged; infinite without a plan.
   double length_ms() const {
     if (!plan) return std::numeric_limits<double>::infinity();
     return objective == Objective::kValue ? step_ms : simulated_step_ms;

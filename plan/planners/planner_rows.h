@@ -25,7 +25,7 @@ struct PlannerRow {
   void (*propose)(Planning& planning, Turn& turn);
 };
 
-// In the order in which `auto` asks them: the cheapest first, itself in front.
+// The rows in the order in which `auto` asks them, the cheapest first; `auto` itself is in front.
 const std::vector<PlannerRow>& planner_rows();
 const PlannerRow& row_of(PlannerKind planner);
 

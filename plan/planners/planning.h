@@ -46,7 +46,7 @@ class Planning {
   int first_stages() const { return first_stages_; }
   int last_stages() const { return last_stages_; }
   const std::vector<int>& pivots() const { return pivots_; }  // empty: every instruction
-  // The same for those that walk through a plan space.
+  // The pivots for planners that walk through a plan space.
   std::vector<int> walk_pivots() const;
   // The largest distance of a stage's end from a server's end, in the problem's devices, which are replicas; -1: no
   // limit. It holds for all planners that walk, and for all plans of `online`.
@@ -73,11 +73,12 @@ class Planning {
 
   // Takes a plan into the comparison; its length under the objective, nullopt when there is none or it is not feasible.
   std::optional<double> add(const std::optional<pipeline::Plan>& plan, const Turn& turn, Way way = {});
-  // From stage to stage through the plan space, by a network or without one (null). nullopt: no plan of so many stages.
+  // Walks from stage to stage through the plan space, by a network or without one (null). nullopt: no plan of so many
+  // stages.
   std::optional<pipeline::Plan> walk(const models::Policy* policy, int stages, pipeline::Schedule schedule, Turn& turn,
                                      std::vector<pipeline::Plan>& runners_up);
-  // From the grid to instructions: the exact program in a corridor around every plan worth it, the best first; until
-  // `most_in_vain` in a row brought nothing better.
+  // Refines plans from the grid to instructions: the exact program in a corridor around every promising plan, the best
+  // first, until `most_in_vain` in a row brought nothing better.
   void refine(const std::vector<pipeline::Plan>& plans, Turn& turn, Way way = {},
               int most_in_vain = std::numeric_limits<int>::max());
   // The results of balancing, shared by all planners.

@@ -30,7 +30,7 @@ struct BesidePlan {
   }
 };
 
-// Every ordered schedule, and stages of different widths.
+// Asks for every ordered schedule, and stages of different widths.
 BesidePlan any_beside();
 
 struct Question {
@@ -70,7 +70,7 @@ struct Question {
 // The planning problem of one split: on its devices, with replicas of its width.
 std::unique_ptr<pipeline::Problem> problem_of(const Question& question, const StepSize& size,
                                               pipeline::ProblemOptions options);
-// The same; null where the split leaves none (Error(kUsage)): there are more samples than times are known for.
+// The same; null where the split has no problem (Error(kUsage)), because it has more samples than times are known for.
 std::unique_ptr<pipeline::Problem> possible_problem(const Question& question, const StepSize& size,
                                                     const pipeline::ProblemOptions& options);
 

@@ -80,7 +80,7 @@ struct ScoredPlan {
 ScoredPlan score_plan(const pipeline::CheckedProfile& profile, const machine::Cluster& cluster,
                       const pipeline::ProblemOptions& options, pipeline::Plan plan, const std::string& source);
 
-// The same of stages of any widths, which the profile has to know; `profile` and `cluster` are those of single devices.
+// Scores stages of any widths, which the profile has to know; `profile` and `cluster` are those of single devices.
 ScoredPlan score_mixed(const pipeline::CheckedProfile& profile, const machine::Cluster& cluster,
                        const pipeline::ProblemOptions& options, pipeline::MixedPlan plan, const std::string& source);
 

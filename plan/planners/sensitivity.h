@@ -14,9 +14,9 @@
 
 namespace automap::planners {
 
-// One row for each thing that is changed, in a fixed order: compute; compute of the model's two halves against each
-// other; links inside servers and between them, where the cluster has such; memory. `plan` is what the question was
-// answered with; each row is planned with the same effort, all together within the time limit, by plans of one width.
+// Returns one row for each estimate that is changed, in a fixed order: compute; compute of the model's two halves
+// against each other; links inside servers and between them, where the cluster has such; memory. `plan` is the answer
+// to the question; each row is planned with the same effort, all together within the time limit, by plans of one width.
 // Stops early when the request is cancelled: fewer rows.
 std::vector<pipeline::PlanSensitivity> plan_sensitivity(const Question& question, const Candidate& plan,
                                                         const ExpectedErrors& errors);

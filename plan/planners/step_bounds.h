@@ -22,8 +22,8 @@ struct SimpleBound {
 };
 SimpleBound simple_bound(const pipeline::Problem& problem, const PlanRequest& request);
 
-// No plan of a split is below, neither its V nor its simulated step: its samples' compute over all of its devices. Of
-// the splits of one width.
+// A lower bound on V and on the simulated step of every plan of a split: its samples' compute spread over all of its
+// devices. It serves the splits of one width.
 class WorkBound {
  public:
   WorkBound(const Question& question, int width);

@@ -16,10 +16,10 @@ namespace automap::planners {
 // result.plan is empty when no split has a plan (as make_plan says of the first).
 // A question for a framework is answered with a plan that it expresses (framework_search.h).
 StepPlan plan_step(const Question& question);
-// The same with bounds that are open still (bounds.h): whoever has no use for them in the end saves most of the time
-// that a plan with many stages takes.
+// Searches like plan_step, but leaves the bounds open (bounds.h): a caller that does not need them saves most of the
+// time that a plan with many stages takes.
 StepPlan search_step(const Question& question);
-// The same for no framework, and with equal replicas without a look at free ones.
+// Searches for no framework, and with equal replicas without a look at free ones.
 StepPlan search_step_alone(const Question& question);
 
 }  // namespace automap::planners

@@ -53,7 +53,8 @@ Attribution apply_measured(const MeasuredTimes& times, const graph::Graph& graph
 // instructions after optimization, and nothing else.
 void add_op_names(const graph::Graph& ran, MeasuredTimes* times);
 
-// For people: what of the measured time is whose, and what it does to the profile. For scripts: both.
+// Sentences for people on the attribution of measured time, and on its effect on the profile. attribution_json gives
+// both to scripts.
 struct AttributionSentences {
   std::string measured, scaled;
 };

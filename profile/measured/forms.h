@@ -21,7 +21,7 @@ inline bool begins(std::string_view text, std::string_view with) {
 // `ms` where it can be a time: 0 or more, and of a size that numbers of files may have. The one place that judges
 // times. Throws Error(kData): "where: found -3, expected ...".
 double checked_time(double ms, const std::string& where);
-// The same of a field of a table and of a JSON value.
+// Parse a time from a field of a table, and from a JSON value, with the same check.
 double time_of_text(std::string_view text, const std::string& where);
 double time_of_json(const Json& value, const std::string& where);
 

@@ -54,7 +54,7 @@ struct MeasuredTimes {
 // Throws Error(kIo) where it cannot be read, and Error(kData) naming the place: none of these forms, cut short, a time
 // that is negative, no number or beyond in_file_range(), no times at all, more than kMostEvents events.
 MeasuredTimes read_measured(const std::string& path);
-// The same of bytes that were read.
+// Reads bytes that were already read from a file.
 MeasuredTimes parse_measured(std::string bytes, const std::string& source);
 
 // The most events of one trace: a day of steps; a stored event takes some 50 bytes.

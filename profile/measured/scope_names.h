@@ -26,7 +26,8 @@ class LayerNames {
 
   // Tells layers of the model by as many numbers behind one word as there are layers of a kind. `paths`: all there are.
   void match_numbers(const std::vector<std::string>& paths);
-  // Those that the path is in, or that are in it; none: nobody knows. A path with a number that fits several is none's.
+  // The layers that the path is in, or that are in it; none: unknown. A path with a number that fits several layers is
+  // in none.
   std::vector<int> find(std::string_view path) const;
   // True if all layers of a kind were found under other words (match_numbers), or any by their own.
   bool knows_kinds() const { return !other_words_.empty(); }

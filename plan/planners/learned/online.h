@@ -7,9 +7,9 @@
 
 namespace automap::planners {
 
-// As OnlineSearch. With the same request and work counted in units the same plans, however often the search was stopped
-// and gone on with from its state file; a clock ends it anywhere. At least one play is made of every space. Throws
-// Error(kData) also for a policy that is none of after-states of pipelines.
+// Searches as OnlineSearch says. With the same request and work counted in units it finds the same plans, however often
+// the search was stopped and resumed from its state file; a clock ends it anywhere. It plays every space at least once.
+// Throws Error(kData) also for a policy that does not score after-states of pipelines.
 OnlineAnswer search_online(const pipeline::Problem& problem, const OnlineRequest& request, Work& work);
 
 }  // namespace automap::planners
