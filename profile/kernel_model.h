@@ -91,8 +91,8 @@ class KernelModel {
 // f32 is "tf32" unless operand_precision asks for more.
 std::string_view matmul_type(const graph::Graph& graph, graph::InstructionId id);
 
-// The share of the peak of its units that one matrix product of `batch` [m, k] x [k, n] in `type` reaches, in
-// (0, MatmulEfficiency::share).
+// The share of the peak of its units that one matrix product of `batch` [m, k] x [k, n] in `type` reaches, in (0,
+// MatmulEfficiency::share).
 double matmul_share_of_peak(const machine::DeviceModel& device, std::string_view type, double batch, double m, double n,
                             double k);
 

@@ -26,8 +26,7 @@ struct LayerNumber {
 std::optional<LayerNumber> layer_number(const std::string& layer);
 
 // A module's name as a path of PyTorch, "h/5" -> "h.5", "params/layers/5" -> "layers.5"; empty when a part of it is
-// neither an identifier nor a number
-// ("block 3 of 48", "wte.attend").
+// neither an identifier nor a number ("block 3 of 48", "wte.attend").
 std::string module_path(const std::string& layer);
 
 // The instruction cuts between whole layers, ascending; empty: the profile names no two layers.

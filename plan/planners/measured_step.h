@@ -27,9 +27,9 @@ pipeline::Profile corrected(pipeline::Profile profile, const Correction& correct
 // were devices for.
 Layout as_scored(Layout layout, const ScoredPlan& scored);
 
-// Corrects compute alone where that reaches the measurement, else compute and network by one
-// factor. `layout` as_scored(), and as it was `scored` without a correction. Its K stay: chosen again they jump between
-// plans that take nearly as long, and the step with them.
+// Corrects compute alone where that reaches the measurement, else compute and network by one factor. `layout`
+// as_scored(), and as it was `scored` without a correction. Its K stay: chosen again they jump between plans that take
+// nearly as long, and the step with them.
 Correction find_correction(const Layout& layout, const ScoredPlan& scored, const Question& question,
                            double measured_ms);
 
