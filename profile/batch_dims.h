@@ -1,4 +1,5 @@
 // Finds the dimensions of a module's tensors that hold the batch and grow with the number of samples.
+//
 // From the leading dimensions of the step's data through every instruction, by the factors of the propagation rules
 // (common/sharding/rule.h): dimensions that can only be split together also grow together. So this is the closure that
 // linkage groups are, followed from the batch alone. Beyond it: a batch that is the minor part of a reshape, that is

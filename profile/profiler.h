@@ -1,4 +1,5 @@
 // Makes the profile that planners read from an HLO module: c, a, w, k per forward instruction, φ, and how it was found.
+//
 // - c: forward time of the instruction plus that of the backward instructions that belong to it. A backward
 //   instruction belongs to the forward instruction whose weight or activation it reads, the latest that the gradient
 //   flowing into it can have reached; none is lost: Σc = forward + backward time. The optimizer's time is reported

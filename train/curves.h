@@ -1,4 +1,8 @@
 // Learning curves hold one row of numbers per evaluation, and are written as CSV and as TensorBoard event files.
+//
+// curves.csv is rewritten whole each time; the event file grows by whole records, so that a TensorBoard that watches it
+// sees the new ones. A record is a TFRecord: u64 length, masked crc32c of those eight bytes, an Event protocol buffer,
+// masked crc32c of it, little-endian.
 #pragma once
 
 #include <cstdint>

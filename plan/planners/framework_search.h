@@ -5,8 +5,6 @@
 // where stages have equal numbers of layers, each number of stages. Where plans are cut between layers, the planners
 // see one position for each layer; their plans are then priced on the instructions again, and the exact solver moves
 // the cuts from layer to layer there. The shortest is the plan.
-// see one position for each layer; what they come to is counted on the instructions again, and its cuts are moved from
-// layer to layer by the exact solver there. The shortest is the plan.
 //
 // Bounds are of the question that apply_framework leaves, asked of any framework, over all cuts: the framework's plans
 // are among its plans.

@@ -1,4 +1,5 @@
 // Attributes measured times to the parts of a model, and scales a profile by them.
+//
 // - Instructions: by name, where the module is the one that ran (a name that another op_name contradicts does not
 //   count; names alone do where half of the file's are the module's); else by op_name, which compilers keep; else by
 //   the longest part of it that instructions of the module begin with. What several instructions share goes to them as
