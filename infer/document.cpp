@@ -27,7 +27,7 @@ using planners::Question;
 constexpr double kMemoryTight = 0.95;
 constexpr double kWorthSaying = 0.005;  // that a plan of another kind is shorter
 
-// What a profile without times at other numbers of samples leaves out.
+// Warns of the effects that a profile without times at other numbers of samples leaves out.
 void warn_of_linear_times(const Question& question, const pipeline::PlacedPlan& placed, PlanDocument* document) {
   const pipeline::Replicas replicas = placed.problem().options().replicas;
   if (replicas != pipeline::Replicas::kWhole || !question.profile().times.empty()) return;
@@ -59,7 +59,7 @@ std::vector<std::string> estimates_of(const Question& question, const PlanInput&
   return lines;
 }
 
-// How the devices of a replica hold its tensors, once for each width.
+// Describes the partition of tensors over a replica's devices, once for each width.
 void describe_replicas(const pipeline::Profile& profile, PlanDocument* document) {
   const std::vector<int> widths = document->stage_widths();
   for (const pipeline::WidthColumns& columns : profile.widths) {
@@ -71,7 +71,7 @@ void describe_replicas(const pipeline::Profile& profile, PlanDocument* document)
   }
 }
 
-// What is said of every plan, however it came about.
+// The fields of every document, however the plan came about.
 PlanDocument described(const Question& question, const pipeline::PlacedPlan& placed, const PlanInput& input,
                        const OwnDevice& own) {
   PlanDocument document = describe_plan(placed, question.profile());
@@ -112,7 +112,7 @@ void warn_of_memory(const pipeline::ProblemOptions& options, PlanDocument* docum
   }
 }
 
-// How the plan was found, and what bounds it.
+// Describes the search for the plan, and its bounds.
 void describe_search(const Answer& answer, const machine::Cluster& cluster, PlanDocument* document) {
   const planners::SearchNotes& notes = answer.notes;
   document->planner = answer.plan().found_by;
@@ -146,7 +146,7 @@ void describe_search(const Answer& answer, const machine::Cluster& cluster, Plan
   document->bound_devices_in_part = scope.devices_in_part;
 }
 
-// What all plans are that the bounds are about.
+// Describes the properties that all plans share that the bounds cover.
 void describe_premises(const Question& question, const Answer& answer, const PlanInput& input, PlanDocument* document) {
   PlanDocument::BoundPremises& premises = document->premises;
   const planners::PlanRequest& request = question.request;
@@ -211,7 +211,7 @@ void list_kinds(const Question& question, const PlanInput& input, const Answer& 
   std::stable_sort(corners.begin(), corners.end(), [](const PlanCorner& a, const PlanCorner& b) {
     return std::make_pair(!a.fits, a.simulated_step_ms) < std::make_pair(!b.fits, b.simulated_step_ms);
   });
-  // What the leaner plan costs is said already.
+  // The cost of the leaner plan is stated already.
   const auto best = std::find_if(corners.begin(), corners.end(), [&](const PlanCorner& corner) {
     return answer.leaner.empty() || corner.left_out != planners::kLeanerTaken;
   });

@@ -1,4 +1,4 @@
-// The plan document (common/pipeline/plan_json.h) of an answer or of a given plan, with all that is said about it.
+// Makes the plan document (common/pipeline/plan_json.h) of an answer or of a given plan.
 #pragma once
 
 #include <optional>
@@ -22,19 +22,20 @@ using OwnDevice = std::optional<machine::DeviceModel>;  // of --device
 constexpr const char* kWrittenAttention = "what attention keeps is counted as written on every device";
 bool of_written_attention(const pipeline::PlanDocument& document);
 
-// Of an answer with a plan. `within`: the options given that leave some plans out, which the bounds are not about.
+// The document of an answer that has a plan. `within`: the given options that exclude plans, which the bounds do not
+// cover.
 pipeline::PlanDocument document_of(const planners::Question& question, const planners::Answer& answer,
                                    const PlanInput& input, const OwnDevice& own, std::vector<std::string> within);
-// Of a plan that was not searched for.
+// The document of a given plan.
 pipeline::PlanDocument document_of(const planners::Question& question, const planners::ScoredPlan& scored,
                                    const PlanInput& input, const OwnDevice& own);
 
-// What is typed to run it in that framework. `sequence_parallel`: --sequence-parallel is not off.
+// The text to type to run the plan in that framework. `sequence_parallel`: --sequence-parallel is not off.
 pipeline::PlanToType to_type(const pipeline::PlanDocument& document, const planners::Question& question,
                              const pipeline::PlacedPlan& placed, const planners::Framework& framework,
                              bool sequence_parallel, const emit::EmitOptions& options = {});
 
-// What it was made from and with.
+// Adds the inputs and options that the document was made from.
 void add_provenance(pipeline::PlanDocument& document, const OptionTable& table, const PlanInput& input,
                     const machine::Cluster& cluster);
 

@@ -192,7 +192,7 @@ std::string explain_devices(const Asked& of) {
   return wrap_lines(out + inside_replicas_text(d), prose(of)) + (cuts.empty() ? "" : "\n" + cuts);
 }
 
-// What lists of work do.
+// Describes an ordered schedule, which is lists of work.
 std::string ordered_text(const PlanDocument& d) {
   const pipeline::Plan& plan = d.plan;
   std::vector<std::string> kept;

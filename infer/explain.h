@@ -1,5 +1,4 @@
-// --explain WORD: one part of what --details prints, alone and in plain sentences. One table says which words there
-// are.
+// --explain WORD prints one part of what --details prints, alone and in plain sentences. One table lists the words.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +11,14 @@
 
 namespace automap::infer {
 
-// The first `most` of them, commas between; 0: all.
+// The first `most` words, commas between; 0: all.
 std::string explained_words(std::size_t most = 0);
 
-// The words that were asked for; each text may hold several, commas between. Throws Error(kUsage) for one that is none.
+// Splits the texts asked for into words; each text may hold several, commas between. Throws Error(kUsage) for an
+// unknown word.
 std::vector<std::string> check_explained(const std::vector<std::string>& asked);
 
-// Of words that check_explained() let pass: each part behind its title.
+// The parts that the words name, each under its title. check_explained() must have accepted the words.
 std::string explained_text(const std::vector<std::string>& words, const pipeline::PlanDocument& document,
                            const pipeline::Problem& problem, const ReportOptions& options);
 

@@ -48,7 +48,8 @@ void note_missing_type(const std::vector<machine::DeviceModel>& devices, PlanInp
   }
 }
 
-// What attention keeps is one figure for all devices: as written where one of their types lacks kernels for it.
+// The memory that attention keeps is one figure for all devices: as written where one of their types lacks kernels for
+// it.
 void note_mixed_kernels(const std::string& without, PlanInput* input) {
   if (without.empty() || input->fused.empty()) return;
   input->written_attention = true;
@@ -84,7 +85,7 @@ void note_kept_shardings(const graph::Graph& graph, PlanInput* input) {
                "state lie over replicas is planned anew";
 }
 
-// Of a profile that was made for other servers, or for more widths.
+// Keeps these widths of a profile that was made for other servers, or for more widths.
 void keep_widths(const std::vector<int>& widths, pipeline::Profile* profile) {
   auto& known = profile->widths;
   known.erase(std::remove_if(known.begin(), known.end(),

@@ -1,4 +1,4 @@
-// What automap-infer plans: a profile file as it is, or the profile of a model's HLO.
+// Reads the input of automap-infer: a profile file as it is, or the profile of a model's HLO.
 #pragma once
 
 #include <memory>
@@ -28,7 +28,7 @@ struct PlanInput {
   // Chains that are counted as kernels of libraries: "12 attentions (12 causal), ..."; empty: none. HLO only
   std::string fused;
   bool written_attention = false;  // kept as written, though some of the devices have kernels: not all types do
-  // Whose words who wrote the model knows (plan/emit/to_type.h); null: not known, or a profile.
+  // The framework whose words the model's author knows (plan/emit/to_type.h); null: unknown, or a profile.
   const planners::Framework* made_with = nullptr;
   std::shared_ptr<const hlo::HloModule> module;  // where it was asked for; null for a profile
   bool of_module() const { return work.executed_flops > 0; }
@@ -44,7 +44,7 @@ struct InputOptions {
   std::string batch_inputs;        // --batch-input NAME[,NAME...]; empty: found automatically. HLO only
   std::string attention = "auto";  // --attention (profile/fused_chains.h). HLO only
   bool attention_asked = true;     // else it is what a given plan was made with, which a profile has behind it
-  // Replicas of up to so many devices of one server are looked at; wider ones are of given_widths alone.
+  // Replicas of up to so many devices of one server are considered; wider ones only if given_widths names them.
   int max_width = 8;
   std::vector<int> given_widths;           // of a plan or layout that is given (partition::WidthChoices)
   std::string sequence_parallel = "auto";  // auto or off: of those replicas (partition::PlanningRequest). HLO only
@@ -55,7 +55,7 @@ struct InputOptions {
   bool whole_loops = false;                // loops over layers stay one position. HLO only
   std::string measured;                    // --measured FILE; empty: times are estimated. HLO only
   architecture::StepOptions step;          // of a description
-  // Whether the hash of a profile's bytes is wanted (of a model's it is always there). A tenth of a one-shot plan.
+  // True: a profile's bytes are hashed, which takes a tenth of a one-shot plan. A model's always are.
   bool sha256 = true;
   bool keep_module = false;
   const Software* software = nullptr;  // whose training state is kept; null: the module's
@@ -65,15 +65,15 @@ struct InputOptions {
 // --variables, --device, --batch-input, --attention, --sequence-parallel off or --keep-shardings is given for a
 // profile.
 PlanInput read_input(const InputOptions& options, const machine::Cluster& cluster);
-// Whether read_input gives the same a second time: standard input and pipes are read once.
+// False if read_input cannot read the same input a second time: standard input and pipes can be read once only.
 bool can_be_read_again(const InputOptions& options);
 // The bytes of a model's file, or of the published model of that name.
 std::string read_model_bytes(const std::string& path);
 // Leaves out replicas of more than so many devices.
 void drop_wider(int width, pipeline::Profile* profile);
-// Whether the bytes of a model's file, as they are or gzipped, are those of a profile.
+// True if the bytes, as they are or gzipped, are those of a profile.
 bool is_profile(const std::string& bytes, const std::string& source);
-// The same of bytes that were read: of the file as given.
+// Reads as above, from bytes that were already read from the file.
 PlanInput read_input(const InputOptions& options, const machine::Cluster& cluster, std::string bytes);
 
 }  // namespace automap::infer

@@ -49,7 +49,7 @@ std::optional<pipeline::PlanDocument::Relaxed> kernels_alone(const KernelsAlone&
     return pipeline::PlanDocument::Relaxed{kWrittenAttention, "a cluster of " + join(types, " and ") + " alone", ms,
                                            true};
   } catch (const Error&) {
-    // What is asked for may fit the whole cluster alone; and the answer is there already.
+    // The question may fit the whole cluster only; and its answer is known already.
     return std::nullopt;
   }
 }

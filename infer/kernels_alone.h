@@ -1,5 +1,6 @@
-// What attention keeps is counted as written on all devices of a cluster where one of their types has no kernels of
-// libraries for it (PlanInput::written_attention). The others alone keep less, which may make another plan fit.
+// Finds a plan on the devices of a cluster that have library kernels for attention, where other types lack them. On the
+// whole cluster attention is then counted as written (PlanInput::written_attention). The devices with kernels keep
+// less, so that another plan may fit on them.
 #pragma once
 
 #include <optional>
@@ -22,9 +23,8 @@ struct KernelsAlone {
   planners::Correction correction;
 };
 
-// A plan for the devices with kernels alone, found with little effort, where its step is that much shorter that it is
-// worth naming (planners::kRuleWorthNaming). The model is read again; nothing where that is
-// not possible.
+// Returns a plan for the devices with kernels alone, found with little effort, where its step is so much shorter that
+// it is worth naming (planners::kRuleWorthNaming). The model is read again; returns nothing where that is not possible.
 std::optional<pipeline::PlanDocument::Relaxed> kernels_alone(const KernelsAlone& asked, double step_ms);
 
 }  // namespace automap::infer

@@ -132,7 +132,7 @@ void read_plan_or_layout(Call& call) {
                   "leave --micro-batches out");
     }
   }
-  // What is asked about is looked at.
+  // The widths that the question names are profiled.
   std::vector<int>& widths = options.input.given_widths;
   if (call.given) widths = call.given->widths;
   if (call.layout) widths = {call.layout->tp};
@@ -143,7 +143,7 @@ void read_plan_or_layout(Call& call) {
   options.input.max_width = options.measured() ? std::max(options.input.max_width, widest) : widest;
 }
 
-// How many micro-batches the step has of which pictures are asked for, as far as the question says.
+// Checks the number of events of the pictures asked for, as far as the options tell the step's micro-batches.
 void check_events(const Call& call) {
   const InferOptions& options = call.options;
   if (!asks_for_pictures(options)) return;
@@ -162,8 +162,8 @@ void check_events(const Call& call) {
   check_timeline_events(micro_batches, stages);
 }
 
-// What runs the step: named, or of the framework that is planned for, or of the plan that is given. `known`: the model,
-// where it has been read.
+// Finds the software that runs the step: the one named, that of the framework that is planned for, or that of the given
+// plan. `known`: the model, where it has been read.
 void read_software(Call& call, const PlanInput* known) {
   InferOptions& options = call.options;
   const bool by_plan = call.given && call.table.source_of("software") == call.given->source;
@@ -254,7 +254,7 @@ std::string sentences_within(const std::string& text, int width) {
   return out;
 }
 
-// What a description was taken for, and the batch where nobody named it.
+// The assumptions about a description, and the batch where it was not given.
 std::string model_line(const Call& call, const ReportOptions& report, double batch, int width) {
   std::string text = call.input.taken;
   if (!report.batch_given) {
@@ -268,10 +268,10 @@ std::string model_line(const Call& call, const ReportOptions& report, double bat
 void note_provenance(const Call& call, PlanDocument& document) {
   add_provenance(document, call.table, call.input, call.given_cluster);
   if (call.input.state) document.provenance["state_of"] = call.options.input.software->name;
-  // Of times that another option says the plan is not the software's.
+  // The times are not the software's where another option prevents that.
   const Software* const software = call.runs_in.software;
   if (software != nullptr && has_times(*software) && !call.runs_in.timed) document.provenance.erase("option_software");
-  // Of a given plan that was counted for another framework the times are no longer its software's.
+  // A given plan that was scored for another framework no longer has the times of its software.
   const bool of_plan = call.given && call.table.source_of("software") == call.given->source;
   if (!of_plan || call.table.source_of("for") == "default") return;
   if (call.runs_in.timed) {
@@ -281,7 +281,7 @@ void note_provenance(const Call& call, PlanDocument& document) {
   }
 }
 
-// What the answer's sentences depend on besides the document.
+// The inputs of the answer's sentences besides the document.
 ReportOptions report_options(const Call& call, double free_plan_ms) {
   const InferOptions& options = call.options;
   const Software* const software = call.runs_in.software;
@@ -307,7 +307,7 @@ ReportOptions report_options(const Call& call, double free_plan_ms) {
   return report;
 }
 
-// What is said of every document that is printed or written: by whose times it is, from what it was made, and the
+// Adds the parts of every document that is printed or written: the source of its times, its provenance, and the
 // answer's sentences.
 void complete(const Call& call, const ReportOptions& report, PlanDocument& document) {
   const Software* const software = call.runs_in.software;
@@ -335,10 +335,10 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
   call.pictures->write({&document, &placed, &call.cluster, nullptr, report, options.output == "-" ? "" : options.output,
                         asked_text(call.table)});
   call.outputs.prepare();
-  // What changes the answer is read first.
+  // Warnings come first, because they change how the answer is read.
   for (const std::string& warning : document.warnings) log_warning(warning);
   if (writes_standard_output(options)) {
-    // That is all that is printed.
+    // Nothing else is printed then.
   } else if (options.json) {
     print_exact(to_json_text(document));
   } else if (!options.explain.empty()) {
@@ -354,7 +354,7 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
     const auto others = static_cast<std::size_t>(std::count(to_type.begin(), to_type.end(), '\n'));
     const std::size_t lines = kSummaryLines * static_cast<std::size_t>(kSummaryWidth) / static_cast<std::size_t>(width);
     if (!call.input.taken.empty()) print_labelled(model_line(call, report, document.batch(), width), kSummaryLabel);
-    // Who asks for details has room for the answer.
+    // With --details the answer may be as long as it gets.
     const std::size_t room =
         options.details ? std::numeric_limits<std::size_t>::max() : lines - std::min(others, kSummaryLines / 2);
     print_labelled(summary_text(document, report, width, room), kSummaryLabel);
@@ -365,7 +365,8 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
   call.outputs.commit();
 }
 
-// What is typed to run the plan, in the words of the question's framework, or of that which the model is from.
+// Adds the text to type to run the plan, in the words of the question's framework, or of the one that the model is
+// from.
 void tell_framework(const Call& call, const pipeline::PlacedPlan& placed, PlanDocument& document) {
   const planners::Framework* framework =
       limits_plans(*call.question.framework) ? call.question.framework : call.input.made_with;
@@ -384,8 +385,8 @@ void tell_framework(const Call& call, const pipeline::PlacedPlan& placed, PlanDo
   if (!others.empty()) document.to_type->hint = "it can be run with " + join(others);
 }
 
-// Who asked for no framework has something to type all the same where that of the model cannot run the plan: the
-// shortest that it can, found with little effort.
+// Without --for, the user still gets a plan to type where the model's framework cannot run the plan: the shortest that
+// it can run, found with little effort.
 void tell_nearest(const Call& call, PlanDocument& document) {
   const bool asked = limits_plans(*call.question.framework) || !explores(call.options, call.request);
   if (asked || !document.to_type || document.to_type->cannot.empty() || document.cut_by_time) return;
@@ -426,7 +427,7 @@ int run_sweep(const Call& call) {
   return StopToken::stop_requested() ? kExitStoppedEarly : 0;
 }
 
-// What the given plan or layout takes; the program's exit code.
+// Scores the given plan or layout; returns the program's exit code.
 int run_score(Call& call) {
   const planners::ScoredPlan scored =
       call.layout ? score_layout(*call.layout, call.question) : score_given(*call.given, call.question, call.overrides);
@@ -456,7 +457,7 @@ void take_measurement(Call& call) {
   const bool sized = options.batch != "auto" || (options.micro_batch != "auto" && options.micro_batches != "auto");
   if (!sized) {
     call.table.set_unless_given("batch", std::to_string(std::llround(batch)), "--layout");
-    // How the layout splits the batch is no wish for the plan.
+    // The layout's split of the batch is no request for the plan.
     if (call.table.source_of("micro-batches") == "--layout") options.micro_batches = "auto";
     call.question.step = make_step(options);
   }
@@ -473,8 +474,8 @@ void take_measurement(Call& call) {
   correct(call.correction(), &call.question);
 }
 
-// What lies between split products is quicker split along the sequence, but copies gathered of it may be kept: where
-// memory decides, it is planned whole, too.
+// Operations between split products are quicker when split along the sequence, but the gathered copies may be kept in
+// memory: where memory decides, the model is also planned without that split.
 planners::OtherProfile whole_between_products(const Call& call, PlanInput* other) {
   const InputOptions& input = call.options.input;
   const bool open = call.table.source_of("sequence-parallel") == "default" && input.sequence_parallel == "auto";
@@ -548,7 +549,7 @@ int run_search(Call& call) {
     const std::string beyond = beyond_peak(document.utilization);
     if (!beyond.empty()) document.warnings.push_back(beyond);
   }
-  // Who asked to stop waits neither for the cases of --sensitivity nor for every planner in turn.
+  // After a stop request neither the cases of --sensitivity nor every planner in turn is run.
   if (call.options.sensitivity && !StopToken::stop_requested()) {
     add_sensitivity(call.question, answer.plan(), document);
   }
@@ -568,7 +569,7 @@ int run_search(Call& call) {
   return StopToken::stop_requested() ? kExitStoppedEarly : 0;
 }
 
-// What the options ask for, before anything is read.
+// Checks and takes the options, before anything is read.
 void take_options(Call& call) {
   InferOptions& options = call.options;
   call.request = make_request(options);
@@ -642,7 +643,7 @@ int run_varied(const Call& call, int argc, char** argv) {
   rows.name = varied.name;
   rows.clusters = varied.cluster();
   rows.asked = varied.values.size();
-  // What is no cluster is no row.
+  // A name that is no cluster is an error, not a row.
   if (varied.cluster()) {
     for (const std::string& name : varied.values) machine::load_cluster(name);
   } else {
@@ -661,7 +662,7 @@ int run_varied(const Call& call, int argc, char** argv) {
   if (rows.rows.empty()) throw Error(ErrorKind::kStopped, "stopped by a signal before the first value had a plan");
   const bool any =
       std::any_of(rows.rows.begin(), rows.rows.end(), [](const VariedRow& row) { return row.plan.has_value(); });
-  // Where the same is wrong with all values it is wrong with the call.
+  // An error that is the same for all values is an error of the call.
   const bool same = std::all_of(rows.rows.begin(), rows.rows.end(),
                                 [&](const VariedRow& row) { return row.why == rows.rows.front().why; });
   if (!any && misuse && same && rows.rows.size() > 1 && !StopToken::stop_requested()) throw *misuse;
@@ -702,7 +703,7 @@ int infer_main(int argc, char** argv) {
   }
   // Before the input is read, so that a wrong plan is refused at once.
   read_plan_or_layout(call);
-  // What is too much to draw is refused where that is known before the work, and what cannot be written.
+  // Refuses pictures that are too large to draw, and files that cannot be written, before the work.
   check_events(call);
   if (!options.output.empty()) call.plan_file = &call.outputs.add(options.output);
   call.pictures.emplace(options, &call.outputs);

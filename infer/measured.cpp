@@ -108,7 +108,7 @@ planners::Correction correction_of(const MeasuredStep& step) {
 
 std::string measured_text(const MeasuredStep& step) {
   const std::string what = corrected_what(step);
-  // What is cut off where there is no room stands last.
+  // The last part is cut off where there is no room.
   return format_ms(step.measured_ms) + " measured, " + format_ms(step.estimated_ms) +
          " estimated: " + times_text(step.factor()) + " as long, " + (step.usual() ? "usual" : "unusual") + " (" +
          format_number(step.usual_factor_least) + " to " + format_number(step.usual_factor_most) + "). " +

@@ -1,5 +1,5 @@
-// --measured-step: by what factor the estimate of a measured layout is off, whether that is usual, and what it
-// corrects.
+// --measured-step compares the estimate of a measured layout with the measurement, says if the factor between them is
+// usual, and corrects times by it.
 #pragma once
 
 #include <string>
@@ -17,18 +17,19 @@ namespace automap::infer {
 pipeline::MeasuredStep measured_step(const planners::Layout& layout, const planners::ScoredPlan& scored,
                                      const planners::Question& question, double measured_ms,
                                      const std::string& software);
-// What the planner assumed of it, and that it does not fit although it ran: one sentence each.
+// Warnings, one sentence each: what the planner assumed about the layout, and that it does not fit although it ran.
 std::vector<std::string> measured_warnings(const pipeline::MeasuredStep& step, const planners::ScoredPlan& scored);
-// Why the correction is none of the question's times: other devices, other work or other software. Empty: it is.
+// The reason why the correction does not apply to the question's times: other devices, other work or other software.
+// Empty: it does.
 std::string other_times(const pipeline::MeasuredStep& step, const planners::Question& question,
                         const std::string& software);
 planners::Correction correction_of(const pipeline::MeasuredStep& step);
-// That the plan uses more than its devices can do, by times that the measurement corrected; empty: it does not.
+// A warning that the plan, by corrected times, uses more than its devices' peak; empty: it does not.
 std::string beyond_peak(const pipeline::PlanUtilization& plan);
 
 // Estimate, measurement, factor and class, and what is corrected: for the head of a report.
 std::string measured_text(const pipeline::MeasuredStep& step);
-// What is corrected alone, among what the numbers rest on.
+// The line about the correction in the list of premises.
 std::string correction_text(const pipeline::MeasuredStep& step);
 
 }  // namespace automap::infer

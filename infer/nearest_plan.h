@@ -1,4 +1,4 @@
-// The shortest plan that a framework can run, where it cannot run the plan that a question was answered with.
+// Finds the shortest plan that a framework can run, where it cannot run the plan that answers the question.
 #pragma once
 
 #include <optional>

@@ -11,7 +11,7 @@
 namespace automap::infer {
 namespace {
 
-// What would have to change so that a plan fits into memory.
+// Names changes with which a plan would fit into memory.
 std::string what_would_fit(const planners::Question& question, bool limited) {
   std::string text;
   for (const planners::FittingChange& change : planners::fitting_changes(question, limited)) {

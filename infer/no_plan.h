@@ -1,4 +1,4 @@
-// Why a question has no plan, and what would give it one.
+// Explains why a question has no plan, with a hint to what would give it one.
 #pragma once
 
 #include "plan/planners/planner.h"
@@ -6,8 +6,8 @@
 
 namespace automap::infer {
 
-// Throws Error(kInfeasible) with the reason that the search gives and a hint, or Error(kStopped). `limited`: --limit
-// says which kinds of plans there are.
+// Throws Error(kInfeasible) with the search's reason and a hint, or Error(kStopped). `limited`: --limit restricts the
+// kinds of plans.
 [[noreturn]] void fail_without_plan(const planners::Question& question, const planners::SearchNotes& notes,
                                     bool limited);
 

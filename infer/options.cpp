@@ -51,7 +51,7 @@ double number_of(const std::string& text, const char* option, double smallest, d
   return value;
 }
 
-// What a stage may be: every ZeRO level asked for, with and without recomputation.
+// The variants of a stage: every ZeRO level asked for, with and without recomputation.
 std::vector<pipeline::StageVariant> make_variants(const InferOptions& o, bool fractional,
                                                   const pipeline::Profile& profile) {
   std::vector<int> zeros = {0, 1, 2, 3};

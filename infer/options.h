@@ -1,4 +1,4 @@
-// The options of automap-infer, and what they ask for.
+// The options of automap-infer, and the requests that are made of them.
 #pragma once
 
 #include <cmath>
@@ -59,35 +59,35 @@ struct InferOptions {
 // Declares them; they are filled in when the table parses.
 void declare_options(OptionTable& table, InferOptions& options);
 
-// What was asked for. Throw Error(kUsage) naming the option and what was expected.
-// First: refuses options that --plan, --layout or --sweep have no use for, so that none is ignored.
+// The functions below turn options into requests. They throw Error(kUsage) naming the option and what was expected.
+// check_mode comes first: it refuses options that --plan, --layout or --sweep have no use for, so that none is ignored.
 void check_mode(const OptionTable& table, const InferOptions& options);
 // --measured-step is the step of a --layout, and corrects the times of one search. Throws Error(kUsage).
 void check_measured(const InferOptions& options);
 // --chunks, --zero-bubble and --mixed-widths ask for plans beside that of one width. Throws Error(kUsage) where other
 // options leave those out.
 void ask_for_beside(const OptionTable& table, InferOptions* options);
-// The options of --planner online, and no others, belong to it. Throws Error(kUsage).
+// Refuses options of --planner online where another planner is asked for, and --policy with --planner online. Throws
+// Error(kUsage).
 void check_online(const OptionTable& table, const InferOptions& options);
 // Narrows the options and the request to the kinds of plans that --limit names. Throws Error(kUsage) where another
 // option asks for what it leaves out, or where it leaves nothing that uses more than one device.
 void limit_kinds(const OptionTable& table, InferOptions* options, planners::PlanRequest* request);
-// Whose plans are asked for. Throws Error(kUsage) where another option asks for what the framework does not have.
+// The framework of --for. Throws Error(kUsage) where another option asks for what the framework does not have.
 const planners::Framework& framework_asked(const OptionTable& table, const InferOptions& options);
-// Sets what the command line leaves open to what a given plan was made with; returns where the command line departs
-// from that, one sentence each. Throws Error(kData) naming the file when it says what no option may be.
+// Sets open options to the settings that a given plan was made with; returns how the command line departs from them,
+// one sentence each. Throws Error(kData) naming the file when a setting in it is not valid for its option.
 std::vector<std::string> take_settings(const GivenPlan& given, OptionTable& table);
 planners::StageOverrides make_overrides(const OptionTable& table, const InferOptions& options);
 planners::SweepRequest make_sweep(const OptionTable& table, const InferOptions& options);
-// What is asked of the planners, but for the policy, about a model on a cluster.
+// The question about a model on a cluster, without the policy.
 planners::Question make_question(const InferOptions& options, const pipeline::Profile& profile,
                                  const machine::Cluster& cluster);
 planners::StepRequest make_step(const InferOptions& options);
 planners::PlanRequest make_request(const InferOptions& options);
-// Whether the best of every kind is looked for beside the plan. Quick planners answer at once: there, only where it is
-// asked for.
+// True if the best plan of every kind is searched, too. Quick planners answer at once: with them only on request.
 bool explores(const InferOptions& options, const planners::PlanRequest& request);
-// The options given that leave some plans out, which the bounds are not about then.
+// The given options that exclude plans, which the bounds then do not cover.
 std::vector<std::string> narrowing_options(const OptionTable& table);
 // The options given that are part of the question, for people: "--batch 256, --for megatron".
 std::string asked_text(const OptionTable& table);

@@ -11,7 +11,7 @@
 namespace automap::infer {
 namespace {
 
-// Of the micro-batches of all groups; 110 bytes each in a trace.
+// The most events, over the micro-batches of all groups; an event takes 110 bytes in a trace.
 constexpr double kMostEvents = 2e6;
 
 bool ends_with(const std::string& name, const std::string& end) {

@@ -1,4 +1,4 @@
-// The files with pictures of an answer: --timeline, --trace, --report.
+// Writes the files with pictures of an answer: --timeline, --trace, --report.
 #pragma once
 
 #include "common/base/atomic_file.h"
@@ -10,7 +10,7 @@
 namespace automap::infer {
 
 bool asks_for_pictures(const InferOptions& options);
-// One of the files that are asked for is standard output, and no report is printed.
+// True if one of the files asked for is standard output; then no report is printed.
 bool writes_standard_output(const InferOptions& options);
 // Throws Error(kUsage) where a file's name does not say a form that there is, or where --json prints where a
 // picture goes.

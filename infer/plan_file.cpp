@@ -21,13 +21,13 @@ using pipeline::Schedule;
 
 constexpr int kMany = 1 << 30;
 
-// What changes what a given plan takes, as options and as "option_<name>" of a file's provenance. Whether memory is
-// looked at is not among them: that a plan fits is what is asked.
+// The settings that change the score of a given plan, as options and as "option_<name>" of a file's provenance. The
+// memory check is not among them, because a score says if the plan fits.
 constexpr const char* kSettings[] = {"replicas",       "gradient-sync", "bucket-mib",        "optimizer",
                                      "memory-reserve", "state-factor",  "allow-idle-stages", "allow-empty-stages",
                                      "value",          "attention",     "whole-loops",       "sequence-parallel",
                                      "keep-shardings", "software"};
-// What was always so when files of version 1 were made.
+// The settings of all files of version 1.
 constexpr std::pair<const char*, const char*> kVersion1[] = {{"replicas", "fractional"},
                                                              {"gradient-sync", "after"},
                                                              {"optimizer", "off"},

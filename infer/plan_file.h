@@ -1,5 +1,5 @@
-// Plan files that somebody gives: ours (automap.plan/3, /2, /1) or minimal ones, a JSON object with cuts and
-// device_cuts (docs/formats/plan.md).
+// Reads given plan files: ours (automap.plan/3, /2, /1) or minimal ones, a JSON object with cuts and device_cuts
+// (docs/formats/plan.md).
 #pragma once
 
 #include <string>

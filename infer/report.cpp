@@ -61,7 +61,7 @@ bool alike(const PlanDocument& document) {
 
 std::string devices_text(const PlanStage& stage, const Problem& problem) {
   const int last_device = stage.first_device + stage.devices - 1;
-  // Of any width: a replica of any stands in one server, or is as many as the problem says.
+  // The steps below hold for any width: a replica stands in one server, or on as many whole ones as the problem says.
   const int width = problem.options().width;
   std::vector<int> servers;
   for (int device = stage.first_device; device <= last_device; device += width) {
@@ -265,7 +265,7 @@ std::string layer_split_text(const PlanDocument& document) {
   return out + "}\n";
 }
 
-// Who found the plan and when, when it was proven, and how long all of it took.
+// States the planner that found the plan and when, when the plan was proven, and the time of the whole search.
 std::string planned_text(const PlanDocument& document) {
   std::string out = "Planned in   " + format_ms(document.planning_ms) + ", judged by " +
                     (document.objective == "simulated" ? "simulation" : "V") + "; found by " + document.planner;
@@ -370,7 +370,7 @@ std::string title_text(const PlanDocument& document, const ReportOptions& option
   return out;
 }
 
-// What the bounds are about.
+// The devices that the bounds cover.
 std::string bounded_devices(const PlanDocument& document) {
   if (document.bound_all_devices) return "any of the cluster's devices";
   const std::vector<int>&whole = document.bound_devices, &in_part = document.bound_devices_in_part;
@@ -381,7 +381,7 @@ std::string bounded_devices(const PlanDocument& document) {
          (whole.empty() ? " devices, of the splits of the batch that were looked at," : ",");
 }
 
-// Which plans bounds are about.
+// The plans that the bounds cover, in words.
 std::string no_plan(const PlanDocument& document, pipeline::BoundedWidths widths) {
   const char* kinds[] = {"no plan", "no plan of one width", "no plan, whatever the widths of its stages"};
   std::string within;
@@ -393,7 +393,7 @@ std::string no_plan(const PlanDocument& document, pipeline::BoundedWidths widths
   return std::string(": ") + kinds[static_cast<int>(widths)] + within + " on " + bounded_devices(document);
 }
 
-// What no plan of other widths than the bounds above are about is below.
+// The bounds on plans of other widths than those above.
 std::string other_bounds_text(const PlanDocument& document) {
   const pipeline::PlanBounds& other = document.other_bounds;
   if (document.bounded == pipeline::BoundedWidths::kAll || other.value_ms <= 0) return "";
@@ -413,7 +413,7 @@ std::string other_bounds_text(const PlanDocument& document) {
          beaten(document.simulated_step_ms, other.simulated_ms) + "\n";
 }
 
-// What becomes of the samples, and how much of the devices they use.
+// The flow of samples, and the utilization of the devices.
 std::string utilization_text(const PlanDocument& document, const ReportOptions& options) {
   const pipeline::PlanUtilization& use = document.utilization;
   std::string out = "             " + format_number(use.samples_per_s) + " samples/s" +
@@ -472,7 +472,7 @@ std::string bounds_text(const PlanDocument& document) {
 
 namespace {
 
-// How long a step takes, and how good that is.
+// The length of a step, and how good it is.
 std::string step_text(const PlanDocument& document, const ReportOptions& options) {
   std::string out = "Step time    " + format_ms(document.simulated_step_ms) + " simulated event by event" +
                     (is_alternating(document.plan.schedule) ? "; V (closed form) " + format_ms(document.step_ms) : "") +
@@ -673,7 +673,7 @@ std::string compared_text(const PlanDocument& document, const ReportOptions& opt
 
 std::string cuts_text(const PlanDocument& document, int width) {
   if (document.layer_split) {
-    // What is to be copied stays as it is.
+    // Code to copy is not wrapped.
     const std::string text = layer_split_text(document);
     const std::size_t code = std::min(text.find("    split_spec = {"), text.size());
     return wrap_lines(text.substr(0, code), width) + text.substr(code);

@@ -1,4 +1,4 @@
-// The answer of automap-infer in words and tables for people.
+// Prints the answer of automap-infer in words and tables for people.
 #pragma once
 
 #include <string>
@@ -27,11 +27,10 @@ struct ReportOptions {
   std::string plans_for;               // the framework, and what plans for it hold to; empty: any
 };
 
-// Where the samples of a step come from, when nobody has said how many they are: " (no --batch: 16 times the model's
-// 4)".
+// The source of the number of samples of a step, when --batch is missing: " (no --batch: 16 times the model's 4)".
 std::string usual_batch_text(const pipeline::PlanDocument& document, const ReportOptions& options);
 
-// All of it; ends with a newline. `problem` is the one the document was made from.
+// The whole report; ends with a newline. `problem` is the one that the document was made from.
 std::string report_text(const pipeline::PlanDocument& document, const pipeline::Problem& problem,
                         const ReportOptions& options);
 

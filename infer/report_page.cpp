@@ -21,7 +21,7 @@ using pipeline::PlanDocument;
 using pipeline::PlanStage;
 
 constexpr int kNameColumns = 60;
-// Of tables that people read; the JSON has all.
+// The most rows of a table for people; the JSON has all.
 constexpr std::size_t kMostPageRows = 40;
 
 std::string section(const std::string& title, const std::string& body) {

@@ -1,4 +1,4 @@
-// The answer of automap-infer as one page to look at and to send: --report.
+// Makes the answer of automap-infer into one page to look at and to send: --report.
 #pragma once
 
 #include <string>

@@ -33,8 +33,8 @@ constexpr Software kSoftware[] = {
     {"deepspeed", 80, 2, "after", "without overlap_comm", {2, 2}, {2, 2}},
 };
 
-// What frameworks run in where nobody says it. torchtitan compiles only where its configuration says so, and what is
-// emitted for it does not.
+// The software that frameworks run in by default. torchtitan compiles only where its configuration says so, and the
+// configuration that is emitted does not.
 constexpr const char* kImplied[][2] = {{"jax", "jax"},           {"maxtext", "jax"},
                                        {"torch", "torch-eager"}, {"torchtitan", "torch-eager"},
                                        {"megatron", "megatron"}, {"deepspeed", "deepspeed"}};
@@ -52,7 +52,7 @@ std::string changes_of(const Software& software) {
   return "host_us=" + number(software.host_us) + (software.elementwise_passes == 1 ? "" : passes);
 }
 
-// Why the cluster's devices cannot have the software's times, as the end of a sentence; empty: they can.
+// The reason why the cluster's devices cannot have the software's times, as the end of a sentence; empty: they can.
 std::string without_its_times(const machine::Cluster& cluster) {
   for (const machine::ServerGroup& servers : cluster.servers) {
     if (machine::find_device(servers.device) && cluster.devices.at(servers.device).relative_speed == 1) continue;

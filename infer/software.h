@@ -1,4 +1,4 @@
-// --software: what a step costs in the software that runs it, as far as that is no fact of the model and the devices.
+// --software states the costs of a step that depend on the software that runs it, not on the model and the devices.
 #pragma once
 
 #include <optional>
@@ -25,19 +25,19 @@ struct Software {
 
 // "auto", "any", which changes nothing, and the others.
 std::vector<std::string> software_choices();
-// "auto": what the framework that is planned for runs in. Null: "any", also where nobody has said a framework.
+// Resolves "auto" to the software of the framework that is planned for. Null: "any", also "auto" without a framework.
 const Software* find_software(const std::string& name, const planners::Framework& framework);
 
-// Whether kernels take other times in it than in a compiled step.
+// True if kernels take other times in this software than in a compiled step.
 bool has_times(const Software& software);
 
-// What runs the step of a question. Null software: any, a compiled step.
+// The software that runs the step of a question. Null: any, which is a compiled step.
 struct RunsIn {
   const Software* software = nullptr;
   bool timed = false;  // the devices have its times
 };
-// Sets options->input.software: the training state of `software` (null: the module's) is kept, where --state-factor
-// says no other.
+// Sets options->input.software, so that the training state of `software` (null: the module's) is kept, unless
+// --state-factor says otherwise.
 void keep_state_of(const Software* software, InferOptions* options);
 // Sets that, and the cluster as plans are made for it, with options->input.device where one model stands for all: the
 // devices that --device names, else the cluster's own with the software's times; servers told apart by their links.
@@ -51,7 +51,7 @@ std::string whose_times(const RunsIn& runs_in);
 // counts. `device`: that of the times, where it is one of its own.
 std::string software_text(const Software& software, const std::optional<machine::DeviceModel>& device,
                           const OptionTable& table);
-// What a parameter's state is, where the module's is not it.
+// The state of a parameter, where it differs from the module's.
 std::string state_text(const Software& software, const TrainingState& state);
 // "80 us of host time a kernel, as megatron takes (...)": for the head of a report; empty: the times are those of a
 // compiled step. `timed`: RunsIn's.

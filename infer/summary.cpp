@@ -25,7 +25,7 @@ using pipeline::PlanStage;
 constexpr std::size_t kMostStageLines = 4, kMostOthers = 3;
 constexpr int kLongestLayer = 40;
 constexpr double kNotWeighed = 2;
-// What makes a step this much shorter is part of the answer.
+// A property that makes a step this much shorter is part of the answer.
 constexpr double kMuch = 0.95;
 constexpr const char *kPlan = "Plan", *kTakes = "Takes", *kTimed = "Timed", *kProven = "Proven", *kInstead = "Instead";
 
@@ -111,7 +111,7 @@ std::string headline_text(const PlanDocument& document, const ReportOptions& opt
          kind_text(document);
 }
 
-// What the plan takes.
+// The figures of the plan, beginning with step time and throughput.
 std::string figures_text(const PlanDocument& document, const ReportOptions& options) {
   std::string out = format_ms(document.simulated_step_ms) + " a step";
   if (document.expected_most_ms > 0) {
@@ -238,7 +238,7 @@ std::string none_text(const PlanCorner& corner) {
   return ": " + corner.why;
 }
 
-// Why not what people know: FSDP, and of a plan of replicas alone a pipeline.
+// Compares the plan with familiar ones: FSDP, and for a plan of replicas alone a pipeline.
 std::string why_not_text(const PlanDocument& document) {
   const auto named = [&](const char* name) {
     return std::find_if(document.corners.begin(), document.corners.end(),
@@ -279,7 +279,7 @@ std::string others_text(const PlanDocument& document) {
       continue;
     }
     if (corner.simulated_step_ms <= last_ms * (1 + 1e-6)) continue;
-    // What takes twice as long nobody weighs, unless there is nothing else.
+    // Plans that take twice as long are left out, unless there is no other.
     if (!named.empty() && corner.simulated_step_ms > kNotWeighed * document.simulated_step_ms) break;
     last_ms = corner.simulated_step_ms;
     named.push_back(short_name(corner) + " " + format_ms(corner.simulated_step_ms));
@@ -324,7 +324,7 @@ std::string assumptions_text(const ReportOptions& options) {
                                  : "";
 }
 
-// What is said, by its weight.
+// The paragraphs of the summary, the most important first.
 std::vector<Entry> entries_of(const PlanDocument& document, const ReportOptions& options) {
   std::vector<Entry> entries;
   const auto add = [&](const std::string& label, const std::string& text, bool needed, std::size_t lines_at_most) {
@@ -337,7 +337,7 @@ std::vector<Entry> entries_of(const PlanDocument& document, const ReportOptions&
   add(kTimed, document.measured_step ? measured_text(*document.measured_step) : "", true, 4);
   add("Batch", batch_text(document, options), true, 2);
   if (const Entry stages = stages_entry(document); !stages.text.empty()) entries.push_back(stages);
-  // Who trains in another framework does not run the module.
+  // A user of another framework does not run the module.
   const bool runs_module = !options.made_here && (options.framework.empty() || options.framework == "jax");
   add("Export",
       runs_module && document.micro_batch_samples != options.model_batch && options.model_batch > 0 &&

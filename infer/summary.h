@@ -1,4 +1,4 @@
-// The answer in fifteen lines: what to do, how long a step takes, what else there was, why, and how sure that is.
+// Sums up the answer in fifteen lines: what to do, how long a step takes, the alternatives, why, and how sure that is.
 #pragma once
 
 #include <string>
@@ -22,13 +22,13 @@ std::string kind_text(const pipeline::PlanDocument& document);
 std::string summary_text(const pipeline::PlanDocument& document, const ReportOptions& options,
                          int width = kSummaryWidth, std::size_t most_lines = kSummaryLines);
 
-// The same sentences whole, for pages and documents.
+// The same sentences in full, for pages and documents.
 std::vector<pipeline::PlanSentence> summary_sentences(const pipeline::PlanDocument& document,
                                                       const ReportOptions& options);
 
 // The columns of the terminal on standard output, kSummaryWidth at most; without one kSummaryWidth.
 int summary_width();
-// What the longer parts may take; 0: there is no terminal, and lines are as long as they get.
+// The columns of the longer parts; 0: there is no terminal, and lines may have any length.
 int report_width();
 
 }  // namespace automap::infer

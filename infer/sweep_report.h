@@ -1,4 +1,4 @@
-// --sweep as people and scripts read it.
+// Prints the results of --sweep for people and as JSON for scripts.
 #pragma once
 
 #include <string>
@@ -9,14 +9,14 @@
 
 namespace automap::infer {
 
-// What was swept, and the model and cluster whose use is said of each layout.
+// The sweep, and the model and cluster by which each layout's utilization is computed.
 struct SweepUse {
   const planners::Sweep& sweep;
   const PlanInput& input;
   const machine::Cluster& cluster;
 };
 
-// Of layouts of one batch, at least one.
+// Reports on layouts of one batch; there must be at least one.
 std::string sweep_text(const SweepUse& of);
 std::string sweep_json(const SweepUse& of);
 

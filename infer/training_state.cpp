@@ -5,7 +5,8 @@
 namespace automap::infer {
 namespace {
 
-// Of all gradients' bytes in the weights': a half where all are of 16 bits, and some are made in f32 (of norms).
+// The largest share of all gradients' bytes in the weights' bytes: a half where all have 16 bits, more where some (of
+// norms) are made in f32.
 constexpr double kMostOfShort = 0.75;
 
 double sum(const std::vector<double>& values) {
@@ -19,7 +20,7 @@ void keep(const TrainingState& state, double* weight, double* gradient, double* 
   if (state.copies()) *slots += master;
 }
 
-// What a profile and its columns at a width have alike.
+// The part that a profile and its columns at a width share.
 template <typename Columns>
 void keep_columns(const TrainingState& state, Columns* columns) {
   for (std::size_t i = 0; i < columns->w_bytes.size(); ++i) {

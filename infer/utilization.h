@@ -1,4 +1,4 @@
-// How much of its devices a step uses, by the field's conventions (profile/model_work.h).
+// Computes the utilization of a step's devices by the field's conventions (profile/model_work.h).
 #pragma once
 
 #include <vector>
@@ -10,15 +10,15 @@
 
 namespace automap::infer {
 
-// Of a step of `batch` samples that takes `step_ms` on these devices of the cluster (0-based). `recomputed`: what its
-// stages compute twice, as a share of the forward pass.
+// The utilization in a step of `batch` samples that takes `step_ms` on these devices of the cluster (0-based).
+// `recomputed`: the compute that its stages repeat, as a share of the forward pass.
 pipeline::PlanUtilization utilization_of(const PlanInput& input, const machine::Cluster& cluster,
                                          const std::vector<int>& devices, double batch, double step_ms,
                                          double recomputed);
-// By the compute of the stages that recompute.
+// The share of the forward pass that is recomputed, by the compute of the stages that recompute.
 double recomputed_share(const pipeline::PlacedPlan& placed, const pipeline::Profile& profile);
 
-// What the table's column MFU holds.
+// The text of the table's column MFU.
 std::string mfu_text(const pipeline::PlanUtilization& of);
 
 }  // namespace automap::infer

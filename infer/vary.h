@@ -1,4 +1,4 @@
-// --vary NAME=V,V,... and --compare-clusters A,B: one question asked again and again, with one thing changed.
+// --vary NAME=V,V,... and --compare-clusters A,B ask one question several times, with one thing changed.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace automap::infer {
 
-// What --vary may change: options of the program, and figures of the cluster.
+// The names that --vary accepts: options of the program, and figures of the cluster.
 std::vector<std::string> varied_options();
 std::vector<std::string> varied_figures();
 

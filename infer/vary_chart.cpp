@@ -26,7 +26,7 @@ struct Panel {
   std::function<std::string(double)> mark;
 };
 
-// Where each row stands from left to right, in 0..1.
+// The place of each row from left to right, in 0..1.
 std::vector<double> places_of(const VariedRows& rows) {
   const std::size_t count = rows.rows.size();
   std::vector<double> places(count, 0.5), values(count, 0);

@@ -1,4 +1,4 @@
-// A line chart of --vary and --compare-clusters: the step and the samples of a second over what was changed.
+// Draws the line chart of --vary and --compare-clusters: the step and the samples per second over the changed value.
 #pragma once
 
 #include <string>

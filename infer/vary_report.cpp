@@ -109,7 +109,7 @@ std::string vary_json(const VariedRows& rows) {
 }
 
 std::string vary_csv(const VariedRows& rows) {
-  // What is varied may be called as a column is.
+  // The varied name may also be the name of a column.
   std::string out = csv_cell(rows.name == "devices" ? "devices_at_most" : rows.name) +
                     ",step_ms,samples_per_s,tokens_per_s,mfu,memory_bytes,available_bytes,stages,devices,"
                     "micro_batches,micro_batch_samples,plan,why_none\n";

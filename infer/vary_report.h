@@ -1,4 +1,4 @@
-// What --vary and --compare-clusters found: as a table for people, as JSON with every plan in it, as CSV, as a chart.
+// Prints the results of --vary and --compare-clusters: a table for people, JSON with every plan, CSV, a chart.
 #pragma once
 
 #include <optional>

@@ -16,7 +16,7 @@ struct AdamState {
   std::uint64_t steps = 0;
 };
 
-// One step: the gradient is multiplied by `gradient_scale` (clipping), moments and weights are updated in place.
+// Makes one step: the gradient is multiplied by `gradient_scale` (clipping), moments and weights are updated in place.
 // First step: weights -= learning_rate * g / (|g| + epsilon).
 void adam_step(const AdamOptions& options, double learning_rate, double gradient_scale, const float* gradient,
                AdamState& state, std::vector<float>& weights);
@@ -24,7 +24,7 @@ void adam_step(const AdamOptions& options, double learning_rate, double gradient
 // Euclidean length, to about 1e-6 of it; infinity or NaN when any value is (or its square overflows).
 double l2_norm(const float* values, std::size_t count);
 
-// From `start` down to `end` along a half cosine; `done`: the share of it that is over, `end` from 1 on.
+// Falls from `start` to `end` along a half cosine; `done` is the share of it that is over; from 1 on the rate is `end`.
 double cosine_rate(double start, double end, double done);
 
 }  // namespace automap::models

@@ -1,10 +1,10 @@
-// Bounds of every point at which the next stage may end, for one group of devices: the inner loop of the plan space.
-// The fastest variant the processor can run is chosen at run time; all give the same bits.
+// The inner loop of the plan space: it bounds V for every point at which the next stage may end, for one group of
+// devices. The fastest variant that the processor can run is chosen at run time; all give the same bits.
 #pragma once
 
 namespace automap::models {
 
-// All that the bound of one boundary needs but the pivot: a stage from one point on, on one group of devices.
+// The inputs of the bound of one boundary, except the pivot: a stage from one point on, on one group of devices.
 struct StageScan {
   float path = 0, arrived = 0, steady_from = 0, residue_from = 0, drained = 0;  // of what stands in front of it
   float per_work = 0, ring = 0;                                                 // ms per ms of work, per byte
@@ -14,7 +14,7 @@ struct StageScan {
   float per_rest = 0, ring_rest = 0, backward = 0;  // of what is left; ring_rest: it is one stage
   float work_from = 0, work_end = 0, weight_from = 0, weight_end = 0;
   float least = 0;  // what is known already
-  // Of the boundaries still to come behind this one, from the first point on: the bytes of the cheapest cuts in all and
+  // The boundaries still to come behind this one, by point from the first on: the bytes of the cheapest cuts in all and
   // of the largest among them, and the ms per byte of the best link behind.
   const float* behind_sum = nullptr;
   const float* behind_largest = nullptr;

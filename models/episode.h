@@ -1,4 +1,4 @@
-// What the learner learns from: decisions, and the episodes they make up. No LibTorch.
+// The learner's data: decisions, and the episodes that they make up. No LibTorch.
 //
 // y is log(L / LB_root) of the plan that came of it (smaller is better); the reinforcement-learning value is Q = -y and
 // the only reward comes at the end, so with gamma = 1 every decision of an episode has the same return.
@@ -10,7 +10,7 @@
 
 namespace automap::models {
 
-// One decision: the actions there were, and which one was taken.
+// A decision: the actions there were, and the one taken.
 struct Decision {
   // After-state family: actions x features inputs, one row per child. Flat family: one state vector, `actions` outputs.
   std::vector<float> inputs;
@@ -20,7 +20,7 @@ struct Decision {
   int chosen = 0;
   // Exact y of every action (infinity: worse than the label limit), empty: not labelled.
   std::vector<float> exact_y;
-  // What is known of the infinite ones: their y is at least this. Infinity (not known): the largest finite exact_y.
+  // A lower bound on the y of infinite labels. Infinity (not known): the largest finite exact_y serves.
   float label_limit_y = std::numeric_limits<float>::infinity();
 };
 

@@ -192,7 +192,7 @@ void after_state_features(const PlanSpace& space, const Prefix& prefix, const Ro
   const bool rolled = std::isfinite(rollouts.best_ms);
   put(!rolled ? 2 : std::isfinite(incumbent_ms) ? log_ratio(rollouts.best_ms, incumbent_ms) : 0);
   put((server_end - prefix.d1) / share);
-  // Of one of its devices; where groups differ by more than speed, as much as the whole model shows.
+  // The speed of one of its devices; where groups differ by more than speed, the speed on the whole model.
   const double speed = t.plain ? group.speed : 1 / (t.per_work(group) * group.size);
   put(std::log(speed * devices_left / t.rate_behind[d]));
   put(t.work.back() > 0 ? t.work[j] / t.work.back() : 1);

@@ -1,5 +1,6 @@
-// What the after-state network sees of a prefix: numbers of the cost model divided by the prefix's bound, so that they
-// mean the same for any model, cluster, S and D. docs/policy.md lists them; kFeatureNames is that list in code.
+// The features of a prefix, the inputs of the after-state network: numbers of the cost model divided by the prefix's
+// bound, so that they mean the same for any model, cluster, S and D. docs/policy.md lists them; kFeatureNames is that
+// list in code.
 #pragma once
 
 #include "models/plan_space.h"

@@ -1,6 +1,7 @@
-// The paper's own view of the pipeline environment (paper 4.4, 4.5): per stage boundary first the device cut, then the
-// pivot, both from one 128-wide action space; the state is the flat vector C', A', W', device matrix, partition so far.
-// For the `faithful` preset and the ablation. The same problems, masks and values as plan_space.h.
+// The paper's own view of the pipeline environment (paper 4.4, 4.5): at each stage boundary it decides first the device
+// cut, then the pivot, both from one 128-wide action space; the state is the flat vector C', A', W', device matrix,
+// partition so far. It serves the `faithful` preset and the ablation, with the same problems, masks and values as
+// plan_space.h.
 //
 // Action a is device cut number a of PlanSpace::device_cuts() where a device cut is to be chosen, else point a + 1.
 // Legal are exactly the pairs that PlanSpace::append() takes; a device cut is legal when some pivot is legal with it.
@@ -22,9 +23,9 @@ class FlatEnv {
   static constexpr int kActions = pipeline::kGranularity;
   static constexpr int kMostDeviceCuts = 64;
   static constexpr int kMatrix = 32;
-  // Of FlatInput::kPerAction, [action][feature], all in [0, 1] and 0 for actions that are not legal. Of the
-  // after-state, which for a device cut is the one with its best pivot by bound; T, t, U are its last stage's compute,
-  // the transfer into it and the remaining work over all remaining devices:
+  // The features of FlatInput::kPerAction, [action][feature], all in [0, 1] and 0 for actions that are not legal. They
+  // describe the after-state, which for a device cut is the one with its best pivot by bound; T, t, U are its last
+  // stage's compute, the transfer into it and the remaining work over all remaining devices:
   //   1, 1 - root bound / bound, M T / bound, (M+1) t / bound, M U / bound, all-reduce residue / bound,
   //   memory use of the last stage / capacity, 1 - bound / best rollout (1: none is feasible).
   static constexpr int kActionFeatures = 8;
@@ -46,7 +47,7 @@ class FlatEnv {
   void legal(std::uint8_t* out) const;  // kActions bytes, 1 = legal; also used by step()
   // Throws Error(kInternal) for an action that is not legal.
   void step(int action);
-  // Of the decisions so far; kInfinity when infeasible or incomplete.
+  // V of the decisions so far; kInfinity when infeasible or incomplete.
   double value_ms() const;
   const std::vector<int>& actions() const { return actions_; }
   pipeline::Plan plan() const;  // complete only

@@ -7,8 +7,8 @@
 
 #include "common/base/check.h"
 
-// This file is compiled with -ffp-contract=off (CMakeLists.txt): a fused
-// multiply-add rounds once where others round twice.
+// This file is compiled with -ffp-contract=off (CMakeLists.txt): a fused multiply-add rounds once where others round
+// twice.
 
 namespace automap::models {
 
@@ -39,8 +39,7 @@ namespace generic {
 #undef AUTOMAP_VEC_BYTES
 }  // namespace generic
 
-// By hand rather than with target_clones: that needs ifunc, which sanitizers
-// and clang do not take.
+// By hand rather than with target_clones: that needs ifunc, which sanitizers and clang do not take.
 #if defined(__x86_64__)
 #define AUTOMAP_X86_KERNELS 1
 #if defined(__clang__)

@@ -43,7 +43,7 @@ class PlanSpace::Improvement {
   void run() {
     const int free = stages_ - 1 - first_;
     const int all_steps = 2 * free + free * (free - 1) / 2;
-    // What brought nothing brings nothing again until something else has moved.
+    // A step that brought nothing is not repeated until another step has changed the plan.
     int in_vain = 0;
     const auto step = [&](const auto& moves) {
       if (in_vain == all_steps) return;
@@ -89,13 +89,13 @@ class PlanSpace::Improvement {
     Link link;
   };
 
-  // What the stages behind stage x add to V, relative to where it ends.
+  // The terms that the stages behind stage x add to V, relative to where it ends.
   struct Behind {
     double filled = 0;  // their round trips
     double path = 0, steady = 0, residue = 0;
   };
 
-  // Of one stage: its stall line, its path term, its steady term and what of its sync is exposed.
+  // The terms of one stage: its stall line, its path term, its steady term and its exposed sync.
   struct Own {
     double stall_from = 0, stall_steady = 0;
     int laps = 0;
@@ -219,7 +219,7 @@ class PlanSpace::Improvement {
     return false;
   }
 
-  // Where both stages beside boundary b take equally long when its device cut is `cut`.
+  // The point at which both stages beside boundary b take equally long when its device cut is `cut`.
   int balanced_point(int b, int cut) const {
     if (cut <= cuts_[b - 1] || cut >= cuts_[b + 1]) return -1;
     const DeviceGroup& left = problem_.group(cuts_[b - 1], cut);

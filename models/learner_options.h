@@ -1,4 +1,4 @@
-// What the Rainbow learner (models/learner) can be told and what it says, for those who ask for it without LibTorch.
+// The options and metrics of the Rainbow learner (models/learner), for code that uses it without LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -62,7 +62,7 @@ struct LearnerOptions {
 // range. Says nothing of the device.
 void check_options(const LearnerOptions& options);
 
-// Of an update: means over the batch, before the step.
+// Metrics of an update: means over the batch, before the step.
 struct LearnerMetrics {
   double loss = 0, label_loss = 0, mean_priority = 0, gradient_norm = 0, learning_rate = 0;
 };

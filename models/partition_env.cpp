@@ -21,7 +21,7 @@ double share(double part, double whole) {
   return whole > 0 ? part / whole : 0;
 }
 
-// Which of two is worth more, in [-1, 1]: 0 when they are equal, 1 when the other is nothing.
+// Compares two values, in [-1, 1]: 0 when they are equal, 1 when the other is nothing.
 double comparison(double a, double b) {
   const double sum = std::abs(a) + std::abs(b);
   return sum > 0 ? (a - b) / sum : 0;
@@ -321,8 +321,8 @@ float PartitionEnv::shortfall() const {
   return static_cast<float>(s <= 1 ? s : 2 - 1 / s);
 }
 
-// What taking always the most valuable of the open groups comes to after `action` at `item`: first those that this
-// stage still asks for, then those that the next one will.
+// The result of always taking the most valuable open group after `action` at `item`: first those that this stage still
+// asks for, then those that the next one will.
 PartitionEnv::Completion PartitionEnv::complete(std::int32_t item, int action) const {
   Completion out{value_, saved_bytes_, false};
   ++stamp_;
@@ -365,7 +365,7 @@ void PartitionEnv::features(float* out) const {
   const auto size = static_cast<double>(dim_start_[at(item) + 1] - dim_start_[at(item)]);
   const auto dims = static_cast<double>(state_.size());
 
-  // What splitting it would exclude.
+  // The groups that splitting it would exclude.
   double sum = 0, best = 0, greedy = 0, excluded_dims = 0;
   std::int32_t excluded = 0;
   if (grouped) {

@@ -74,14 +74,14 @@ class PartitionEnv {
   void features(float* out) const;
   // Split groups so far, ascending.
   std::vector<std::int32_t> chosen() const;
-  // Of those: sum of their values, and whether the memory is enough.
+  // The sum of the split groups' values, and whether the memory is enough.
   double value() const { return value_; }
   bool fits() const;
-  // No set of groups is worth more: smallest of the sum over variables (a variable is split in one dimension only) and
-  // a greedy weighted clique cover of the exclusion graph; the memory is not regarded.
+  // An upper bound on the value of any set of groups: the smaller of the sum over variables (a variable is split in one
+  // dimension only) and a greedy weighted clique cover of the exclusion graph; the memory is not regarded.
   double bound() const { return bound_; }
-  // How far the finished episode stays below that bound: what the learner calls y. s = (bound - value) / bound, 0 = at
-  // the bound; above 1 it is 2 - 1/s. Not enough memory: 2 + the share of the capacity that is missing, at most 3.
+  // The distance of the finished episode from that bound, the learner's y. s = (bound - value) / bound, 0 = at the
+  // bound; above 1 it is 2 - 1/s. Not enough memory: 2 + the share of the capacity that is missing, at most 3.
   // Conflict: kInfeasibleY.
   float shortfall() const;
 

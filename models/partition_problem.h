@@ -1,5 +1,5 @@
-// A partitioning problem without its module: which linkage groups of variable dimensions can be split, what each is
-// worth, and which exclude each other. Searchers and the learning environment (partition_env.h) see only this.
+// A partitioning problem without its module: the linkage groups of variable dimensions that can be split, the value of
+// each, and their exclusions. Searchers and the learning environment (partition_env.h) see only this.
 //
 // Splitting group g is worth `value(g)` whatever else is split (values are additive: docs/sharding.md says where that
 // is exact), so the best plan is a maximum-weight independent set of the exclusion graph, under the memory limit.

@@ -100,7 +100,7 @@ bool PlanSpace::append(const Prefix& parent, int point, int device_cut, Prefix& 
   StageCost cost;
   if (!t.stage(s, parent.point, point, group, cost)) return false;
   place(parent, point, device_cut, cost, child);
-  // What is left takes so long at least; no stage may be short against the mean.
+  // The rest of the model takes at least so long; no stage may be short against the mean.
   const double rest_ms = (t.work.back() - t.work[at(point)]) / t.rate_behind[at(device_cut)];
   return !t.idles(child.least_ms * (1 + kRounding), child.computed_ms + rest_ms);
 }

@@ -90,7 +90,7 @@ class PlanSpace {
   int num_points() const { return static_cast<int>(cuts_.size()); }  // m + 1
   int cut_of_point(int point) const { return cuts_[static_cast<std::size_t>(point)]; }
   const std::vector<int>& device_cuts() const { return device_cuts_; }
-  // What making it, and all that was asked of it since, has cost in about; units of work (common/base/work.h).
+  // The approximate work of making the space and of all calls since, in units of work (common/base/work.h).
   std::int64_t units() const { return units_; }
   // False when S stages cannot be placed on the pivots and device cuts, whatever their times.
   bool possible() const { return possible_; }
@@ -101,19 +101,19 @@ class PlanSpace {
   // belongs to. Only children that are feasible themselves and leave enough pivots, devices, variables and memory.
   void expand(const std::vector<Prefix>& parents, int most, std::vector<Prefix>& children,
               std::vector<int>& parent_of) const;
-  // What a search goes on with: of four times as many children as wanted, one in six of `most` by bound and the others
-  // by two quick rollouts, with all their rollouts, the third of them with the best rollouts improved; ascending by
-  // bound. The bound alone ties where nothing is wrong yet, and its best 48 lose 0.5 % even to perfect choices (D <=
-  // 16); these lose 0.05 %.
+  // Selects the children with which a search continues, ascending by bound, with all their rollouts. It starts from
+  // four times as many children as wanted, takes one in six of `most` by bound and the others by two quick rollouts,
+  // and improves the best rollouts of a third of them. The bound alone ties children that have made no bad choice yet,
+  // and its best 48 lose 0.5 % even to perfect choices (D <= 16); these lose 0.05 %.
   void promising(const std::vector<Prefix>& parents, int most, std::vector<Prefix>& children,
                  std::vector<int>& parent_of, std::vector<Rollouts>& rollouts) const;
-  // One child, as expand() would make it; false when it is infeasible. Device cut and point must be in range.
+  // Makes one child, as expand() would; returns false when it is infeasible. Device cut and point must be in range.
   bool append(const Prefix& parent, int point, int device_cut, Prefix& child) const;
 
   // The best plan of a prefix with S-2 stages placed: its last boundary chosen exactly under V, unless no plan is below
   // `incumbent_ms`; infinity then. Also works with S-1 placed (only the rest is appended).
   double finish(const Prefix& prefix, double incumbent_ms, pipeline::Plan* best) const;
-  // Same, returning the `k` best distinct plans in ascending V (for objectives other than V).
+  // Returns the `k` best distinct plans in ascending V (for objectives other than V).
   std::vector<std::pair<double, pipeline::Plan>> finish_best(const Prefix& prefix, int k) const;
 
   // Completions by rule. Devices: equal shares; those moved to server boundaries; one or two large stages, or half of

@@ -64,7 +64,7 @@ class PlanSpace::Smallest {
       std::nth_element(minima_.begin(), nth, minima_.end());
       limit = *nth;
     }
-    // Of those that are just as large the first ones are enough.
+    // Among equal bounds the first ones suffice.
     std::size_t equals = limit < threshold_ ? most_ : 0;
     limit = std::min(limit, threshold_);
     for (std::size_t r = first; r < rows.size(); ++r) {

@@ -1,4 +1,4 @@
-// What a PlanSpace prepares once for its problem, and the bounds that come of it.
+// Makes the tables that a PlanSpace prepares once for its problem, and the bounds that follow from them.
 #include "models/plan_space_tables.h"
 
 #include <algorithm>
@@ -20,8 +20,8 @@ using pipeline::StageColumns;
 
 namespace {
 
-// Whether the problem's stages are what Tables::plain says. Workspace and tied weights show as memory that the state
-// does not explain.
+// True if the problem's stages are as Tables::plain says. Workspace and tied weights show as memory that the state does
+// not explain.
 bool is_plain(const Problem& problem, const std::vector<int>& cuts) {
   const pipeline::ProblemOptions& options = problem.options();
   if (options.replicas != Replicas::kFractional || problem.num_variants() != 1 || options.variants[0].recompute ||
@@ -84,7 +84,7 @@ void PlanSpace::Tables::prepare_points(const std::vector<int>& cuts) {
   hidden_share = plain ? std::min(backward_share, 1 - backward_share) : 0.5;
 }
 
-// How many stages and variables lie behind each point, and the narrowest cuts around it.
+// Prepares the number of stages and variables behind each point, and the narrowest cuts around it.
 void PlanSpace::Tables::prepare_order() {
   const std::size_t points = cuts_of_points.size();
   stages_behind.assign(points, 0);
@@ -112,7 +112,7 @@ void PlanSpace::Tables::prepare_order() {
   }
 }
 
-// What still lies behind each point.
+// Prepares the work, memory and bytes that still lie behind each point.
 void PlanSpace::Tables::prepare_rest() {
   const std::size_t points = cuts_of_points.size();
   least_activation.assign(points, 0);
@@ -208,7 +208,7 @@ void PlanSpace::Tables::prepare_devices() {
 void PlanSpace::Tables::prepare_schedule(Schedule of) {
   schedule = of;
   for (int s = 1; s <= stages; ++s) {
-    // What kAdaptive should have in flight at a stage is what hides the transfers behind it.
+    // kAdaptive should have enough in flight at a stage to hide the transfers behind it.
     const int k = pipeline::in_flight(adaptive ? Schedule::k1f1bOverlap : schedule, stages, s, micro_batches);
     in_flight[at(s)] = k;
     laps[at(s)] = micro_batches > k ? (micro_batches - 1) / k : 0;
@@ -376,7 +376,7 @@ PlanSpace::Tables::WayOut PlanSpace::Tables::way_out(int d0, int d1) const {
   return out;
 }
 
-// What the scans of inner and last boundaries have in common: the stage behind `from` on `group`, `transfer_ms` into
+// The part that the scans of inner and last boundaries share: the stage behind `from` on `group`, `transfer_ms` into
 // it.
 StageScan PlanSpace::Tables::scan_of(const Prefix& from, const DeviceGroup& group, double transfer_ms) const {
   const int s = from.stages + 1, k = in_flight[at(s)];

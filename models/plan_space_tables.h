@@ -1,5 +1,5 @@
-// What a PlanSpace prepares once: everything by point and by device cut. Seen by plan_space*.cpp, rollouts.cpp,
-// improvement.cpp and features.cpp only.
+// The tables that a PlanSpace prepares once, by point and by device cut. Only plan_space*.cpp, rollouts.cpp,
+// improvement.cpp and features.cpp see them.
 #pragma once
 
 #include <algorithm>
@@ -45,7 +45,7 @@ class DeviceCuts {
   std::size_t size_ = 0;
 };
 
-// What a stage costs, as one of the problem's variants.
+// The costs of a stage, as one of the problem's variants.
 struct StageCost {
   double stage_ms = 0, backward_ms = 0;  // forward and backward of one micro-batch; of which backward
   double sync_ms = 0;                    // of its gradients, as far as exposed, and its optimizer
@@ -71,13 +71,13 @@ struct PlanSpace::Tables {
   struct WayOut {
     double near_latency_ms = 0, near_ms_per_byte = std::numeric_limits<double>::infinity();
     double far_latency_ms = 0, far_ms_per_byte = std::numeric_limits<double>::infinity();
-    // No transfer of so many bytes out of the group takes less.
+    // A lower bound on a transfer of so many bytes out of the group.
     double least_ms(double bytes) const {
       if (bytes <= 0) return 0;
       return std::min(near_latency_ms + bytes * near_ms_per_byte, far_latency_ms + bytes * far_ms_per_byte);
     }
   };
-  // One stage of a rollout: where its devices end, how fast it is, and the link into it (all but the first).
+  // A stage of a rollout: its last device cut, its speed, and the link into it (all but the first).
   struct Hop {
     int device_cut = 0;
     const pipeline::DeviceGroup* group = nullptr;
@@ -118,7 +118,8 @@ struct PlanSpace::Tables {
 
   // --- Bounds ---
   WayOut way_out(int d0, int d1) const;
-  // No transfer between two of `stages_left` stages behind this device cut has a better link; infinity: there is none.
+  // A lower bound on the ms per byte of the links between two of `stages_left` stages behind this device cut; infinity:
+  // there is none.
   double least_ms_per_byte_behind(int device_cut, int stages_left) const;
   // The bound of a prefix that ends at this point and device cut, from what its path has come to.
   struct Reached {
@@ -173,25 +174,26 @@ struct PlanSpace::Tables {
     *stall_from_ms = arrived + cost.in_flight * cost.stage_ms;
     *stall_steady_ms = steady * cost.stage_ms;
   }
-  // Whether a stage is below its share of the mean when all stages compute so long in all (problem.h, kIdleShare).
+  // True if a stage is below its share of the mean when all stages compute `computed_ms` in all (problem.h,
+  // kIdleShare).
   bool idles(double least_ms, double computed_ms) const { return least_ms < idle_share * computed_ms / stages; }
   const Kind& kind_of(const pipeline::DeviceGroup& group) const;
   // Milliseconds of a group per reference millisecond, about.
   double per_work(const pipeline::DeviceGroup& group) const { return plain ? group.scale : kind_of(group).per_work; }
 
   // --- What is possible ---
-  // Whether the devices behind a cut can be shared by the stages left, when so many are placed.
+  // True if the remaining stages can share the devices behind a cut, when so many are placed.
   bool leaves_a_way(int stages_placed, int device_cut) const {
     return reach[static_cast<std::size_t>(stages_placed) * rate_behind.size() + static_cast<std::size_t>(device_cut)] !=
            0;
   }
-  // No plan whose stage `stages_placed` ends at a smaller point and at this device cut fits in memory.
+  // A lower bound on the point at which stage `stages_placed` ends at this device cut in plans that fit in memory.
   int earliest_end(int stages_placed, int device_cut) const {
     if (earliest.empty()) return 0;
     return earliest[static_cast<std::size_t>(stages_placed) * rate_behind.size() +
                     static_cast<std::size_t>(device_cut)];
   }
-  // Whether it fits in memory as any variant.
+  // True if the stage fits in memory as any variant.
   bool fits(int s, int from, int to, const pipeline::DeviceGroup& group) const {
     if (!plain) return fits_as_any(s, from, to, group);
     const std::size_t i = static_cast<std::size_t>(from), j = static_cast<std::size_t>(to);
@@ -235,7 +237,7 @@ struct PlanSpace::Tables {
   int stages = 2;
   int micro_batches = 1;
   double steady = 0;  // M - 1
-  // Of a stage's compute; about, where it differs from stage to stage.
+  // The shares of forward and backward in a stage's compute; approximate where they differ from stage to stage.
   double forward_share = 0, backward_share = 0;
   double hidden_share = 0;                 // min(F, B) is no larger a part of any stage
   double idle_share = 0;                   // 0: stages may idle

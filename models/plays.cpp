@@ -23,7 +23,7 @@ using pipeline::Objective;
 using pipeline::Plan;
 
 constexpr std::uint32_t kPlayStream = 0x706c6179, kLabelStream = 0x6c61626c, kExpertStream = 0x65787065;
-// What labels may be off by, where stages have variants: far below what the network tells apart.
+// The largest error of labels, where stages have variants: far below what the network tells apart.
 constexpr double kLabelSlack = 1e-3;
 // Plans of the last boundary that the simulation compares.
 constexpr int kSimulatedFinishes = 8;
@@ -153,7 +153,7 @@ class Tree {
     ++played_.after_states;
   }
 
-  // Of the children's rollouts the shortest by V is a plan, too.
+  // Notes the shortest rollout of the children by V, which is a plan, too.
   void note_rollouts(const std::vector<Rollouts>& rollouts) {
     const auto shortest = std::min_element(rollouts.begin(), rollouts.end(),
                                            [](const Rollouts& a, const Rollouts& b) { return a.best_ms < b.best_ms; });

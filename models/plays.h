@@ -1,5 +1,5 @@
-// Plays of one problem with a policy, turned into episodes for the learner. Everything depends on (seed, number,
-// weights) only. No LibTorch.
+// Plays one problem with a policy and turns the plays into episodes for the learner. The result depends on (seed,
+// number, weights) only. No LibTorch.
 //
 // The prefixes met while a problem is played make up a tree: each is expanded once, however often it is played through.
 // Every completion met below a decision (by rollout rules, or by finishing exactly) is a bound on the best one, so the
@@ -48,8 +48,8 @@ struct PlayOptions {
   bool keep_best = false;                   // whether the shortest plan met is wanted (after-state network)
 };
 
-// Of play `play` (counted over the whole run): the schedule's value, spread over a ladder of eight actors as Ape-X does
-// it, eps^(1/2) .. eps^2. The flat family plays the schedule itself, as the paper does.
+// The epsilon of play `play` (counted over the whole run): the schedule's value, spread over a ladder of eight actors
+// as Ape-X does it, eps^(1/2) .. eps^2. The flat family takes the schedule's own value, as the paper does.
 double epsilon_of_play(const PlayOptions& options, std::uint64_t play);
 
 struct Played {

@@ -15,14 +15,12 @@ namespace automap::models {
 
 namespace {
 
-// "automap.policy/" and the version in digits, a line feed, zeros up to 24
-// bytes.
+// "automap.policy/" and the version in digits, a line feed, zeros up to 24 bytes.
 constexpr std::string_view kSchema = "automap.policy/";
 constexpr std::string_view kMagic = "automap.policy/1\n";
 constexpr std::size_t kMagicBytes = 24;
 
-// Far above anything useful; they keep sizes from overflowing and memory from
-// being asked for in vain.
+// Far above anything useful; they keep sizes from overflowing and memory from being asked for in vain.
 constexpr int kMostInputs = 65536;
 constexpr int kMostHiddenLayers = 16;
 constexpr int kMostWidth = 8192;
@@ -54,7 +52,7 @@ std::string range_reason(const char* field, long long value, long long low, long
          std::to_string(high);
 }
 
-// Why no network can be like this; empty when one can.
+// The reason why no network can have this architecture; empty when one can.
 std::string impossible_reason(const Architecture& a) {
   if (std::string reason = range_reason("features", a.features, 1, kMostInputs); !reason.empty()) return reason;
   if (std::string reason =
@@ -90,8 +88,7 @@ std::string impossible_reason(const Architecture& a) {
   return "";
 }
 
-// Floats in all layers, or kMostWeights + 1 when above kMostWeights. `a` has no
-// impossible_reason.
+// Floats in all layers, or kMostWeights + 1 when above kMostWeights. `a` has no impossible_reason.
 std::size_t count_weights(const Architecture& a) {
   std::size_t in = static_cast<std::size_t>(a.features), total = 0;
   const auto add = [&](std::size_t out) {
@@ -139,8 +136,7 @@ float f32_at(std::string_view bytes, std::size_t at) {
   return value;
 }
 
-// Reads the fields before the weights. `ok` turns false at the first read
-// beyond the end.
+// Reads the fields before the weights. `ok` turns false at the first read beyond the end.
 struct Fields {
   std::string_view bytes;
   std::size_t at = kMagicBytes;

@@ -43,7 +43,7 @@ struct Architecture {
   Head head = Head::kResidual;
   int atoms = 1;  // outputs; > 1 only for categorical heads
   float low = 0, high = 1;
-  // What V the training minimized: 0 value, 1 simulated.
+  // The length that the training minimized: 0 value, 1 simulated.
   int objective = 0;
   Family family = Family::kAfterState;
   // Flat family only (else as they stand here). Dueling (arXiv 1511.06581): a value [atoms] and an advantage

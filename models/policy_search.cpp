@@ -37,7 +37,7 @@ class Best {
         simulated_(options.objective == Objective::kSimulated),
         improves_(options.rollouts_count) {}
 
-  // What V a plan has to be below to be of interest; by simulation every plan may be.
+  // The V that a plan must be below to be of interest; by simulation every plan may be.
   double incumbent_ms() const {
     if (simulated_ || kept_.empty()) return kInfinity;
     return improves_ ? kKeptWithin * kept_.front().length_ms : kept_.front().length_ms;

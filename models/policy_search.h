@@ -1,7 +1,7 @@
-// Planning with a policy in one shot: greedy (beam 1) or beam search over the plan space, children ranked by the
-// policy's prediction; the last boundary is chosen exactly, and the best rollout met on the way counts as well. Without
-// a policy the same search, second looks included, ranks children by their best rollout: the baseline every learned
-// figure stands beside.
+// Plans with a policy in one shot, by greedy search (beam 1) or beam search over the plan space. The policy's
+// prediction ranks children; the last boundary is chosen exactly, and the best rollout met on the way counts as well.
+// Without a policy the same search, second looks included, ranks children by their best rollout: this is the baseline
+// of every learned result.
 //
 // Deterministic: its work is counted. A plan that is returned is feasible, and its length_ms is what
 // pipeline::length_ms() says of it.

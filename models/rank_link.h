@@ -1,5 +1,5 @@
-// Messages between the processes ("ranks") of one training run, without LibTorch; models/learner/gloo_link.h has those
-// of LibTorch. Rank 0 talks with every other rank, the others with rank 0 only.
+// Carries messages between the processes ("ranks") of one training run. Rank 0 talks with every other rank, the others
+// with rank 0 only. This is the interface, without LibTorch; models/learner/gloo_link.h implements it with LibTorch.
 //
 // Threads of their own tell the others that a process is alive, and take what they send, while it works: a message
 // arrives however busy its receiver is, and silence, however long the work is, means that a process, a machine or the
@@ -13,7 +13,7 @@
 
 namespace automap::models {
 
-// Where a process stands in its job (train/rank_place.h reads it from the environment).
+// The place of a process in its job (train/rank_place.h reads it from the environment).
 struct RankPlace {
   int rank = 0, size = 1;
   std::string address;  // of rank 0: a host's name or address

@@ -15,7 +15,7 @@ struct ReturnTarget {
   double discount = 0;
 };
 
-// Of decision `decision` of the `decisions` of an episode that ended with `y`. `n_step` 0: Monte-Carlo.
+// The target of decision `decision` of the `decisions` of an episode that ended with `y`. `n_step` 0: Monte-Carlo.
 ReturnTarget return_target(int decisions, double y, int decision, int n_step, double gamma);
 
 }  // namespace automap::models

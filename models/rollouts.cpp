@@ -18,14 +18,14 @@ namespace {
 // A stage of a plan completed by a rule, units of work; more where its variants are weighed.
 constexpr std::int64_t kPerRolled = 30;
 
-// What a stage of one device at the end (or the front) of a rollout takes, against its fair share: in the best plans of
-// many stages such stages are nearly empty and only let the others have more micro-batches in flight.
+// The load of a stage of one device at the end (or the front) of a rollout, as a part of its fair share: in the best
+// plans of many stages such stages are nearly empty and only let the others have more micro-batches in flight.
 constexpr double kLittle = 0.35;
 
-// Where loads grow from stage to stage: by so much.
+// The factor by which loads grow from stage to stage, in rules where they do.
 constexpr double kGrowth = 1.25;
 
-// How rules share the rest of the devices among the stages left.
+// The ways in which rules share the rest of the devices among the stages left.
 enum ShareKind {
   kEqual,
   kWholeServers,
@@ -37,8 +37,8 @@ enum ShareKind {
   kParkLast,
   kShareKinds
 };
-// What a stage takes of the work that is left. kAllReduce: by speed and by what its weights cost to all-reduce, as if
-// they were spread evenly over the work.
+// The load of a stage, as a part of the work that is left. kAllReduce: by speed and by the all-reduce of its weights,
+// as if they were spread evenly over the work.
 enum Load { kTapered, kGrowing, kLittleOnSingles, kAllReduce };
 
 struct Rule {
@@ -145,7 +145,7 @@ void PlanSpace::Tables::make_way(const DeviceCuts& of_rule, int d, int left, int
   for (std::size_t i = 0; way.valid && i < of_rule.size(); ++i) {
     const bool last = i + 1 == of_rule.size();
     int cut = of_rule[i];
-    // Where not every one can be, the nearest one that can.
+    // If not every device cut is possible, the nearest possible one.
     if (some_cuts_only && !last) cut = possible_cut(stages - left + static_cast<int>(i) + 1, before, cut);
     if (cut <= before || (cut >= devices && !last) || !problem.group(before, cut).valid) {
       way.valid = false;
@@ -165,7 +165,7 @@ void PlanSpace::Tables::make_way(const DeviceCuts& of_rule, int d, int left, int
     before_that = before;
     before = cut;
   }
-  // Of the work that is left each stage takes its share.
+  // Each stage takes its share of the work that is left.
   const double bytes_per_ms = work.back() > 0 ? weight.back() / work.back() : 0;
   double sum = 0;
   for (std::size_t i = way.hops.size(); i-- > 0;) {

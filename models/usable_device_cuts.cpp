@@ -38,7 +38,7 @@ class Ways {
         if (ends_[at(s) - 1][at(d)]) each_group_from(d, end);
       }
     }
-    // What no plan goes on from is no end.
+    // An end from which no plan goes on is dropped.
     for (int d = 0; d < devices_; ++d) ends_[at(stages)][at(d)] = 0;
     for (int s = stages; s-- > 0;) {
       for (int d = 0; d <= devices_; ++d) {
@@ -81,7 +81,7 @@ class Ways {
     }
   }
 
-  // Of the stages that may end at d the one whose even share is nearest; 0: none may.
+  // The stage with the nearest even share, among those that may end at d; 0: none may.
   int stage_at(int d) const {
     int nearest = 0;
     double least = 0;
@@ -132,7 +132,7 @@ std::vector<int> usable_device_cuts(const Problem& problem, int stages, int most
   const int devices = problem.num_devices();
   const std::vector<int> boundaries = server_boundaries(problem);
   const std::vector<char> allowed = cuts_near_servers(problem, radius);
-  // Where every number of devices can be a stage's, every cut is usable.
+  // If a stage can have any number of devices, every cut is usable.
   std::optional<Ways> ways;
   if (devices - 1 > most && static_cast<int>(problem.group_sizes().size()) < devices) {
     ways.emplace(problem, stages, allowed);

@@ -1,6 +1,6 @@
-// Which device cuts a plan space looks at: all of them, or where there are more than it can look at a choice of those
-// that plans have. Not every number of devices can be a stage's (whole samples): a cut is usable when some plan of so
-// many stages has it, and each that is chosen comes with the other cuts of one such plan.
+// Chooses the device cuts of a plan space: all of them, or where these are too many a choice of those that plans have.
+// Whole samples restrict the number of devices of a stage: a cut is usable when some plan of so many stages has it, and
+// each chosen cut comes with the other cuts of one such plan.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,8 @@
 
 namespace automap::models {
 
-// Of 0..D those at most `radius` from a server boundary (paper 4.4), and 0 and D; -1: all.
+// True for those of the cuts 0..D that are at most `radius` from a server boundary (paper 4.4), and for 0 and D; -1:
+// all.
 std::vector<char> cuts_near_servers(const pipeline::Problem& problem, int radius);
 
 // Ascending, within 1..D-1. `radius`: as above. Up to `most` of them are all returned, whether plans have them or not.

@@ -146,7 +146,7 @@ class AttentionFinder::Search {
            });
   }
 
-  // What stands between the product and the exponential: statistics of rows may be taken of it.
+  // Follows the path from the product to the exponential; statistics of rows may be taken of the values on it.
   bool trace_path() {
     tracker_.start(scores_, scores_key_);
     std::sort(above_.begin(), above_.end());
@@ -359,8 +359,8 @@ class AttentionFinder::Search {
     return chain;
   }
 
-  // What is summed is itself made of another product with the probabilities: they are normalized over queries, and this
-  // is the gradient of the values.
+  // True if the values that are summed are made of another product with the probabilities: these are normalized over
+  // queries, and this is the gradient of the values.
   bool values_follow_from_exits(NodeId anchor) const {
     NodeId first = anchor;
     std::vector<NodeId> open, seen;
@@ -433,7 +433,7 @@ class AttentionFinder::Search {
     return reads;
   }
 
-  // Of the masks on the way to the exponential the one that leaves the least.
+  // The band of the mask that leaves the least, among those on the way to the exponential.
   ScoreBand band() const {
     ScoreBand least;
     for (const NodeId id : on_path_) {

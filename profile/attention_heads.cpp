@@ -40,7 +40,8 @@ std::vector<NodeId> scores_of(const ChainFlow& chain, NodeId exponential) {
   return found;
 }
 
-// How often a broadcast repeats what it reads, but for repeats along its first dimension, which are of samples.
+// The number of times that a broadcast repeats its operand. Repeats along its first dimension are of samples and do not
+// count.
 std::int64_t repeats_within_samples(const ChainFlow& chain, NodeId broadcast) {
   const graph::Shape& shape = chain.flow.shape(broadcast);
   const auto kept = graph::dimension_list_attribute(chain.flow.graph(), chain.flow.node(broadcast).instruction,
@@ -52,7 +53,7 @@ std::int64_t repeats_within_samples(const ChainFlow& chain, NodeId broadcast) {
   return times;
 }
 
-// How often a factor of the scores holds each of its values: the queries of a group of the keys they share.
+// The number of times that a factor of the scores holds each of its values: the queries of a group share keys.
 std::int64_t repeats(const ChainFlow& chain, NodeId factor) {
   for (std::size_t step = 0; step < kStepsToScores; ++step) {
     const auto operands = chain.flow.operands(factor);

@@ -1,5 +1,5 @@
-// Into how many equal parts a model's attention can be divided by whole heads, as tensor parallelism of training
-// frameworks divides it.
+// Counts the equal parts into which a model's attention can be divided by whole heads, as tensor parallelism of
+// training frameworks divides it.
 #pragma once
 
 #include <cstdint>

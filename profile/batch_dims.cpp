@@ -65,7 +65,8 @@ class BatchFinder {
       if (shape.dims[d] < least_extent()) dims &= ~bit(static_cast<std::int32_t>(d));
     }
     if (shape.dims.size() < 64) dims &= (DimSet{1} << shape.dims.size()) - 1;
-    // Of one sample reshapes hide where the batch is: a tensor that holds it in one place has it in no other.
+    // With one sample, reshapes hide the place of the batch: a tensor that holds it in one dimension has it in no
+    // other.
     if (batch_ == 1 && marks_[i] != 0) return;
     if (batch_ == 1) dims &= ~dims + 1;
     if ((dims & ~marks_[i]) == 0) return;
@@ -139,7 +140,8 @@ class BatchFinder {
   // A module of one sample has a batch of that extent.
   std::int64_t least_extent() const { return std::min<std::int64_t>(batch_, 2); }
 
-  // What is computed from weights and from nothing else but constants, iota and scalars; nothing of what loops carry.
+  // Marks the values computed from weights and from nothing else but constants, iota and scalars; no value that loops
+  // carry.
   std::vector<bool> of_weights_alone(const std::vector<NodeId>& weights) const {
     std::vector<bool> alone(free_.size(), false);
     for (const NodeId weight : weights) alone[static_cast<std::size_t>(weight)] = true;
@@ -161,7 +163,7 @@ class BatchFinder {
     ties_.emplace(b, a);
   }
 
-  // What a visit marks itself is no news to it.
+  // Queues an operation, but not the one that is being visited: its own marks are no news to it.
   void visit_later(NodeId op) {
     if (op == visited_ || flow_.node(op).opcode == Opcode::kParameter || pending_[static_cast<std::size_t>(op)]) return;
     pending_[static_cast<std::size_t>(op)] = true;
@@ -386,7 +388,7 @@ bool mark_made_up_dims(const graph::TrainingStep& step, const FlowGraph& flow, s
 // The step's data by name, the largest first.
 std::vector<std::string> data_names(const graph::TrainingStep& step) {
   std::vector<const EntryInput*> data;
-  // Where none is known for data, all that the step reads and does not update.
+  // Where no input is known as data, all inputs that the step reads and does not update.
   for (const InputRole role : {InputRole::kStepInput, InputRole::kFrozen}) {
     for (const EntryInput& input : step.inputs) {
       const Shape& shape = step.flow.shape(input.node);

@@ -1,4 +1,4 @@
-// Which dimensions of a module's tensors hold the batch: what grows with the number of samples.
+// Finds the dimensions of a module's tensors that hold the batch and grow with the number of samples.
 //
 // From the leading dimensions of the step's data through every instruction, by the factors of the propagation rules
 // (common/sharding/rule.h): dimensions that can only be split together also grow together. So this is the closure that
@@ -24,7 +24,7 @@ struct BatchDims {
   std::int64_t batch = 0;  // samples that the module's shapes are for
   graph::DimMarks marks;   // the dimensions that hold them
   bool made_up = false;    // some are no input's, but places that the module sorts samples into (capacity of experts)
-  // Why nobody can say how the module grows; empty when the marks are good. Then `inputs` could be named
+  // The reason why it is unknown how the module grows; empty when the marks are good. Then `inputs` could be named
   // (--batch-input): the step's data, the largest first.
   std::string problem;
   std::vector<std::string> inputs;

@@ -28,7 +28,7 @@ struct Knob {
   std::function<double&(DeviceModel&)> value;
   double smallest, largest;
   const char* part = "";  // of the constant
-  // Whether it may end at the largest: all of a peak that is itself the best that was measured.
+  // True: it may end at the largest value, which is all of a peak that is itself the best that was measured.
   bool all_is_measured = false;
 };
 

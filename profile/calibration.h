@@ -1,4 +1,4 @@
-// A device's constants from times that its owner measured: scripts/measure_device.py writes them (schema
+// Fits a device's constants to times that its owner measured: scripts/measure_device.py writes them (schema
 // automap.measurements/1), calibrate() fits a machine::DeviceModel to them, automap-profile --calibrate writes that as
 // a device file (docs/device-model.md, "Your own device").
 #pragma once
@@ -64,10 +64,10 @@ struct Calibration {
 // or a module cannot be read.
 Calibration calibrate(const Measurements& measured, const std::string& base, const std::string& source);
 
-// What is doubtful about the fit, a line each: kinds that it misses by kDoubtful in the median, constants at a bound.
+// Doubts about the fit, a line each: kinds that it misses by kDoubtful in the median, constants at a bound.
 constexpr double kDoubtful = 0.3;
 std::vector<std::string> calibration_warnings(const Calibration& calibration);
-// For people: the device, its link, how far the fit is off by kind, and the warnings.
+// The text for people: the device, its link, the error of the fit by kind, and the warnings.
 std::string calibration_text(const Calibration& calibration);
 
 }  // namespace automap::profile

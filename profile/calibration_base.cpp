@@ -23,12 +23,12 @@ constexpr double kLeastShown = 0.5, kMostShown = 1.2;
 constexpr double kMostOfPeak = 1.2;
 // Caches are faster than memory; nothing below so many bytes says anything about it.
 constexpr double kBeyondCaches = 512e6, kCachesPerMemory = 8;
-// Of no device that there is.
+// Bounds that no existing device reaches.
 constexpr double kAbsurdTflops = 1e5, kAbsurdGbytesPerS = 1e6, kAbsurdMs = 1e-5;
-// What an empty call takes is subtracted from what was measured, and may have hidden behind the kernel: so much may be
-// missing from a time. Differences of half of it mean nothing.
+// The time of an empty call is subtracted from measured times, though it may have hidden behind the kernel: a time may
+// be short by so much. Differences of half of it mean nothing.
 constexpr double kHiddenMs = 0.01, kNoiseMs = kHiddenMs / 2;
-// How much more work has to take at least half of the time.
+// A kernel with kMuchMore times the work has to take at least kLeastOfTime of the time.
 constexpr double kMuchMore = 8, kLeastOfTime = 0.5;
 constexpr const char* kUnitHint = "are these microseconds? \"us\" is what one call takes, in microseconds";
 
@@ -104,7 +104,7 @@ DeviceModel given(const Measurements& measured, const std::string& base, const s
   const bool same_name = has_word(named, generation(device.name)) || named == lower(device.name);
   if (!same_name || !memory_fits(measured, device)) other_device(measured, device, source);
   if (variant(device.name).empty() || !machine::find_device(device.name)) return device;
-  // Of a generation with several sizes of memory: not another one's.
+  // In a generation with several sizes of memory, the name must not be that of another size.
   const std::vector<std::string> names = machine::device_names();
   const bool others_name = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
     return generation(name) == generation(device.name) && name != device.name && !variant(name).empty() &&

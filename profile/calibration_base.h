@@ -1,4 +1,4 @@
-// Whose times a file of measurements holds, and whether they can be: for calibrate().
+// Identifies the device of a file of measurements and checks that its times are possible; for calibrate().
 #pragma once
 
 #include <string>
@@ -16,9 +16,10 @@ struct Base {
   machine::DeviceModel device;
   bool known = false;  // from the table or a file; else its peaks are the best that was measured
 };
-// As calibrate() says of its `base`. The name decides first: a generation of the table is recognised where its name is
-// a word of the measured one ("NVIDIA A100-SXM4-40GB", not "A1000"). Memory chooses among its variants where the name
-// does not, the nearest: JAX, for one, reports what it may take of it.
+// Finds the base of the fit, as calibrate() says of its `base`. The name decides first: a generation of the table is
+// recognised where its name is a word of the measured one ("NVIDIA A100-SXM4-40GB", not "A1000"). Where the name does
+// not tell the variant, the one with the nearest memory is taken, since JAX, for one, reports the memory that it may
+// use.
 Base base_of(const Measurements& measured, const std::string& base, const std::string& source);
 
 // Throws Error(kData) naming measured[i]: times that no device, or not this one, can reach; two of the same kernel that

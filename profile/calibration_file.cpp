@@ -17,7 +17,7 @@ namespace {
 constexpr const char* kSchemaName = "automap.measurements/";
 constexpr int kSchemaVersion = 1;
 constexpr std::size_t kMostKernels = 1000;
-// Of multiplications, or of elements where there are none: beyond what a device does in a second, below what overflows.
+// The most multiplications, or elements where there are none: more than a device does in a second, less than overflows.
 constexpr double kMostWork = 1e15;
 constexpr const char* kHint = "scripts/measure_device.py writes such files; docs/device-model.md describes them";
 

@@ -1,5 +1,5 @@
-// What the recognisers of fused chains share: a module's data flow with one turn of every loop, and what they hand to
-// fused_chains.cpp.
+// The types that the recognisers of fused chains share: a module's data flow with one turn of every loop, and the
+// chains that they hand to fused_chains.cpp.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ struct ChainFlow {
   bool equals_places(graph::NodeId id) const;
 };
 
-// One chain at one place.
+// A chain at one place of its instructions.
 struct Chain {
   struct Kernel {
     FusedKernelKind kind = FusedKernelKind::kAttention;

@@ -102,7 +102,7 @@ bool ChainTracker::derive_moved(NodeId user, NodeId from) {
   return key && set(user, Extent::kTile, *key);
 }
 
-// Of rows over the keys: the one dimension that is new.
+// When rows are broadcast over the keys, these are the one new dimension.
 bool ChainTracker::derive_broadcast(NodeId user, NodeId from) {
   const Shape& to = shape(user);
   const auto places = dimensions(user, user);

@@ -21,7 +21,7 @@ using graph::NodeId;
 using graph::Origin;
 using graph::Part;
 
-// What crosses cuts, by activation.
+// Finds the bytes that cross cuts, activation by activation.
 class Crossings {
  public:
   Crossings(const StepPositions& at, const FusedPositions& fused) : at_(at), fused_(fused), flow_(at.flow()) {}
@@ -122,7 +122,7 @@ class Crossings {
   const FlowGraph& flow_;
 };
 
-// What is kept so that the backward pass can read, or make again, what it reads.
+// Finds the values that are kept so that the backward pass can read, or recompute, what it needs.
 class StashFinder {
  public:
   StashFinder(const StepPositions& at, const FusedPositions& fused, const std::vector<InstructionTimes::While>& whiles)

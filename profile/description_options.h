@@ -1,4 +1,4 @@
-// The options of what a config.json or a published model's name leaves open.
+// The options for properties that a config.json or a published model's name leaves open.
 #pragma once
 
 #include "common/architecture/model.h"

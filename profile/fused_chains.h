@@ -23,7 +23,7 @@ namespace automap::profile {
 enum class FusedKernelKind : std::uint8_t { kAttention, kAttentionGradient, kLoss, kLossGradient };
 const char* to_string(FusedKernelKind kind);
 
-// One kernel, by instructions whose shapes say how large it is at any extents.
+// A fused kernel, given by instructions whose shapes tell its size at any extents.
 struct FusedKernel {
   FusedKernelKind kind = FusedKernelKind::kAttention;
   graph::InstructionId anchor = graph::kNone;  // its time is this one's
@@ -37,7 +37,7 @@ struct FusedKernel {
   ScoreBand band;                                   // of attention: the scores that are computed
 };
 
-// Which chains are looked for.
+// The chains that are searched for.
 struct FusionRule {
   bool attention = false, loss = false;
   bool only_16bit = true;  // products of f16 and bf16 only
@@ -51,7 +51,7 @@ AttentionMode parse_attention_mode(const std::string& name);
 // kAuto: 16-bit products where all of `devices` have kernels for them.
 FusionRule fusion_rule(AttentionMode mode, const std::vector<machine::DeviceModel>& devices);
 
-// Why a softmax of scores is taken as written.
+// The reason why a softmax of scores is not fused.
 enum class MissedChain : std::uint8_t {
   kNone,
   kType,  // its products are no 16-bit ones, which FusionRule::only_16bit asks for
@@ -74,7 +74,7 @@ struct FusedChains {
   // Anchors of attention in the body of a `while` whose gradient is in another one: per `while`, what is kept instead.
   std::map<graph::InstructionId, std::vector<std::int32_t>> kept_by_loop;  // indices into kernels
 
-  // For people, per place that a chain stands at.
+  // Counts for people, one for each place of a chain.
   std::int64_t attention = 0, attention_gradients = 0, causal = 0, banded = 0, losses = 0, loss_gradients = 0;
   // Softmaxes of scores (of a matrix product over which a matrix product is taken) that were not taken.
   std::int64_t missed = 0;
@@ -92,7 +92,7 @@ struct FusedChains {
   }
 };
 
-// Nothing for a rule that asks for nothing. Throws Error(kData) when an attribute that decides is malformed.
+// Finds the chains that the rule asks for. Throws Error(kData) when an attribute that decides is malformed.
 FusedChains find_fused_chains(const graph::Graph& graph, const FusionRule& rule);
 
 }  // namespace automap::profile

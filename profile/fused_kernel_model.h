@@ -1,5 +1,5 @@
-// How long a fused kernel of a library takes on a device, and what it keeps and needs beside what it reads and writes
-// (docs/profile.md, "Fused kernels").
+// Estimates the time of a fused library kernel on a device, and the memory that it keeps and needs beside its operands
+// and results (docs/profile.md, "Fused kernels").
 #pragma once
 
 #include "common/graph/graph.h"
@@ -14,18 +14,18 @@ namespace automap::profile {
 // all.
 double attention_share_of_peak(std::int64_t head, std::int64_t keys, const ScoreBand& band, bool gradient);
 
-// What it computes and moves: products at that share (of the scores in its band), every array once.
+// The compute and data movement of the kernel: products at that share (of the scores in its band), every array once.
 Work fused_work(const KernelModel& kernels, const graph::Graph& graph, const FusedKernel& kernel);
 
-// As one kernel, and never more than its parts would take as kernels of their own: whoever has the choice takes those
-// (in f32 on vector units a kernel that computes the scores again, at a share of the peak that tensor units reach, is
-// slower than the products).
+// The time as one kernel, but at most that of its parts as kernels of their own, which software would choose then (in
+// f32 on vector units a kernel that recomputes the scores, at a share of the peak that tensor units reach, is slower
+// than the products).
 double fused_kernel_ms(const KernelModel& kernels, const graph::Graph& graph, const FusedKernel& kernel);
 
-// What a gradient needs of its forward kernel beside its operands and result: a 32-bit statistic per row.
+// The bytes that a gradient needs of its forward kernel beside its operands and result: a 32-bit statistic per row.
 double kept_bytes(const graph::Graph& graph, const FusedKernel& kernel);
 
-// What it needs while it works: a gradient of Q adds up in 32 bits, with a sum per row.
+// The bytes that the kernel needs while it works: a gradient of Q adds up in 32 bits, with a sum per row.
 double fused_workspace_bytes(const graph::Graph& graph, const FusedKernel& kernel);
 
 }  // namespace automap::profile

@@ -1,5 +1,5 @@
-// Fused kernels seen from a step's positions: what is inside a chain is not there, what it is made of is read where the
-// chain's kernel stands.
+// Maps fused kernels to a step's positions: values inside a chain do not exist there, and the chain's inputs are read
+// where its kernel stands.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ class FusedPositions {
   // At least the position that makes it.
   std::int32_t last_use(graph::NodeId id) const { return last_use_[static_cast<std::size_t>(id)]; }
 
-  // What a backward pass needs that reads the dropped forward value `id`: what the chain is made of, and the results of
-  // its attention kernels, ascending. Kernels of loops are in kept_by_loop.
+  // The values that a backward pass needs when it reads the dropped forward value `id`: the chain's inputs, and the
+  // results of its attention kernels, ascending. Kernels of loops are in kept_by_loop.
   struct Needs {
     std::vector<graph::NodeId> values;
     std::vector<graph::NodeId> kernels;  // anchors whose statistic of rows is kept, too

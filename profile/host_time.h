@@ -1,4 +1,4 @@
-// What a host that launches kernels one after the other adds to a pass.
+// Estimates the time that a host adds to a pass when it launches kernels one after the other.
 //
 // Launches are asynchronous: a host that has launched a long kernel runs ahead of its device and launches the next ones
 // meanwhile. So no single kernel waits, but a pass takes at least as long as the host needs for all its launches
@@ -19,14 +19,15 @@ namespace automap::profile {
 // that were published (vTrain) take whatever the width.
 constexpr double kKernelsOfAProduct = 2.5;
 
-// What the host needs for a pass, by position: `by_kernels` or `by_products`, whichever is longer in all.
+// The host time of a pass, by position: `by_kernels` or `by_products`, whichever has the larger sum.
 std::vector<double> host_of_pass(std::vector<double> by_kernels, std::vector<double> by_products);
 
 // `device_ms`: what the device takes, `host_ms`: what the host needs to launch it, both by position, of one pass. Where
 // the host needs longer in all, `device_ms` is lengthened to its time, in proportion to the launches.
 void wait_for_host(std::vector<double>* device_ms, const std::vector<double>& host_ms);
 
-// The same where no passes are told apart: of operators one by one, whose host cannot run ahead, every kernel waits.
+// Adds host time where passes are not told apart: the host of operators one by one cannot run ahead, so every kernel
+// waits.
 void wait_at_every_kernel(InstructionTimes* times);
 
 }  // namespace automap::profile

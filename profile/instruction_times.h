@@ -1,4 +1,4 @@
-// How long each instruction of a module takes on one device: the bridge between a device model and the profiler.
+// The times of a module's instructions on one device connect a device model with the profiler.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ struct InstructionTimes {
   // body) sum to one execution of it, averaged over its callers; those of a function that is applied element by element
   // (the reducer of a reduce, the comparison of a sort) are 0.
   std::vector<double> ms;
-  // What the host needs to launch each, in the same manner, counted in two ways (host_time.h); empty where no pass can
-  // wait for it, since every kernel does (kCompiledHostUs).
+  // The host time to launch each instruction, in the same manner, counted in two ways (host_time.h); empty where no
+  // pass can wait for it, since every kernel does (kCompiledHostUs).
   struct Host {
     std::vector<double> by_kernels, by_products;
   };
@@ -31,7 +31,7 @@ struct InstructionTimes {
   };
   std::vector<While> whiles;  // every `while` of the module, ascending
 
-  // What the estimate had to assume, one sentence each, for people ("3 while loops of unknown trip count counted
+  // The assumptions of the estimate, one sentence each, for people ("3 while loops of unknown trip count counted
   // once").
   std::vector<std::string> notices;
 };

@@ -141,7 +141,7 @@ NodeId smallest_form(const KeptFlow& at, const std::vector<bool>& keepable, Node
   return best;
 }
 
-// What kernels of their own read: one form of each value, and none that is another form of one that is kept.
+// Keeps the values that kernels of their own read: one form of each value, and none that is another form of a kept one.
 std::vector<NodeId> keep_whole(const KeptFlow& at, const std::vector<bool>& keepable,
                                const std::vector<NodeId>& whole) {
   std::vector<NodeId> forms;

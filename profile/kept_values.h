@@ -1,7 +1,7 @@
-// Which values a step keeps for its backward pass. What a kernel of its own reads there (an operand of a product) is
-// kept as it is; of what only fused loops read, the fewest bytes from which they can make it again. Kernels of
-// frameworks are written like that (a softmax keeps its result, a GELU its input, a layer norm its input and two
-// numbers per row), and compilers cut between forward and backward so.
+// Chooses the values that a step keeps for its backward pass. Values that a kernel of its own reads there (operands of
+// a product) are kept as they are; for values that only fused loops read, it keeps the fewest bytes from which the
+// loops can recompute them. Kernels of frameworks are written like that (a softmax keeps its result, a GELU its input,
+// a layer norm its input and two numbers per row), and compilers cut between forward and backward so.
 #pragma once
 
 #include <cstdint>
@@ -29,9 +29,10 @@ struct KeptFlow {
 // The step's own.
 KeptFlow kept_flow(const StepPositions& at);
 
-// Of such values, arrays all: `whole` are read by kernels of their own, `in_loops` by fused loops.
-// -> those to keep, ascending: all others follow from kept values, weights and step inputs, what is in `whole` through
-// movement alone. Of the sets of fewest bytes the one next to what is read, so that least is made again.
+// Returns the values to keep, ascending, given the arrays that the backward pass reads: `whole` are read by kernels of
+// their own, `in_loops` by fused loops. All others follow from kept values, weights and step inputs; those in `whole`
+// through movement alone. Of the sets of fewest bytes it takes the one nearest to the readers, so that least is
+// recomputed.
 //
 // h = dot(..), t = tanh(h) in f32, y = t * h, all f16 but t; y is read by a product, t by a loop: keeps y and h.
 std::vector<graph::NodeId> cheapest_kept(const KeptFlow& at, const std::vector<bool>& keepable,

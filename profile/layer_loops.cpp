@@ -102,7 +102,8 @@ Profile Turns::cut(const Profile& profile) const {
   out.gradient_bytes = bytes(gradients, profile.gradient_bytes, &LayerLoop::whole_gradients);
   out.slot_bytes = bytes(profile.slot_bytes, profile.slot_bytes, &LayerLoop::whole_slots);
   out.frozen_bytes = bytes(profile.frozen_bytes, profile.frozen_bytes, &LayerLoop::whole_frozen);
-  // What enters the first turn from in front of the loop enters all of them, but each has an activation of its own.
+  // A value that enters the first turn from in front of the loop enters all turns, but each has an activation of its
+  // own.
   const auto entries = [&](const auto& from, auto* to, const auto& carried_of) {
     to->layer_entry_bytes = repeated(from.layer_entry_bytes);
     to->stage_entry_bytes = repeated(from.stage_entry_bytes);

@@ -20,7 +20,7 @@ struct LayerLoop {
   std::int32_t position = 0;  // 0-based
   std::int64_t turns = 0;     // at least 2
   std::string layer;          // of turn k, from 0: "layer/k"
-  // Of the position's bytes those that are not stacked.
+  // The bytes of the position that are not stacked.
   double whole_weights = 0, whole_gradients = 0, whole_slots = 0, whole_frozen = 0;
   double carried_bytes = 0;               // activations that a turn hands to the next
   std::vector<double> carried_at_widths;  // the same on each device of the profile's widths
@@ -32,7 +32,7 @@ class Turns {
   Turns(std::int32_t positions, std::vector<LayerLoop> loops);
   bool none() const { return loops_.empty(); }
   std::int32_t size() const { return size_; }
-  // Where a position begins (its first turn) and ends (its last); 0-based.
+  // The first and the last turn of a position, 0-based.
   std::int32_t first(std::int32_t position) const { return first_[static_cast<std::size_t>(position)]; }
   std::int32_t last(std::int32_t position) const { return first_[static_cast<std::size_t>(position) + 1] - 1; }
   // The profile with every turn a position.

@@ -89,7 +89,7 @@ bool LoopStash::is_stack(NodeId projection) {
 double LoopStash::kept_bytes(NodeId unit, const std::vector<std::int32_t>& stacks) {
   const FlowLoop* loop = loop_of(at_.flow().node(unit).instruction);
   AM_CHECK(loop != nullptr);
-  // What depends on what a turn is handed costs something to have again, and so do random numbers.
+  // Values that depend on a turn's inputs cost something to recompute, and so do random numbers.
   std::vector<bool> keepable(at(flow_->size()), false);
   for (const NodeId parameter : loop->parameter) {
     keepable[at(parameter)] =
@@ -101,7 +101,7 @@ double LoopStash::kept_bytes(NodeId unit, const std::vector<std::int32_t>& stack
     bool counts = opcode == Opcode::kRng || opcode == Opcode::kRngBitGenerator;
     for (const NodeId operand : flow_->operands(id)) {
       if (keepable[at(operand)]) counts = true;
-      // Of a loop inside of this one.
+      // The operand is made by a loop inside of this one.
       if (site_of(operand) != loop->site && site_of(operand) != kNone) counts = true;
     }
     keepable[at(id)] = counts && flow_->shape(id).is_array();

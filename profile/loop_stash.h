@@ -1,7 +1,7 @@
-// What the turns of a loop keep for the backward pass. A module says it: arrays with a slice for each turn (stacks).
-// But which values these are is an accident of how the loop was written down, where the same layers without a loop keep
-// the least from which their backward pass can make the rest (kept_values.h). So the turns are looked into, and keep
-// that.
+// Computes the values that the turns of a loop keep for the backward pass. A module says it by arrays with a slice for
+// each turn (stacks). But these values depend on how the loop was written down, where the same layers without a loop
+// keep the least from which their backward pass can recompute the rest (kept_values.h). So the turns are analysed, and
+// keep that.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +17,17 @@ class LoopStash {
  public:
   explicit LoopStash(const StepPositions& at) : at_(at) {}
 
-  // Whether a projection of the step's flow is a stack: each turn of its loop writes a slice, and turns of other loops
+  // True if a projection of the step's flow is a stack: each turn of its loop writes a slice, and turns of other loops
   // read these one by one.
   bool is_stack(graph::NodeId projection);
-  // What all turns of `loop` keep in place of `stacks`, leaves of its result.
+  // The bytes that all turns of `loop` keep in place of `stacks`, leaves of its result.
   double kept_bytes(graph::NodeId loop, const std::vector<std::int32_t>& stacks);
 
  private:
   void open();
   const graph::FlowLoop* loop_of(graph::InstructionId instruction) const;
   std::int32_t site_of(graph::NodeId id) const;
-  // What a turn writes into a stack; kNone: it is none.
+  // The value that a turn writes into a stack; kNone: the leaf is no stack.
   graph::NodeId written_by_turn(const graph::FlowLoop& loop, std::int32_t leaf) const;
   bool read_slice_by_slice(graph::NodeId stack, std::vector<graph::NodeId>* slices) const;
 

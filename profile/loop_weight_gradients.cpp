@@ -22,7 +22,7 @@ class BodyParts {
     double needed_ms = 0, all_ms = 0;
   };
 
-  // What the elements `wanted` of a computation's result need of it. `parameters`: which of its parameters.
+  // The cost of the elements `wanted` of a computation's result. `parameters` receives the parameters that they need.
   Cost cost(ComputationId computation, const std::vector<bool>& wanted, std::vector<bool>* parameters) const {
     const Computation& body = graph_.computation(computation);
     std::map<InstructionId, std::vector<bool>> needs;
@@ -77,7 +77,7 @@ class BodyParts {
     return out;
   }
 
-  // Of each element of the state: whether nothing but itself comes of it.
+  // By element of the state: true if it is used for nothing but its own next value.
   std::vector<bool> only_written_on(ComputationId computation) const {
     const Computation& body = graph_.computation(computation);
     const auto operands = graph_.operands(body.root);

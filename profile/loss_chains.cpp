@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t kMostLossParts = 512;
 
-// What a kernel does to the logits while it reads them.
+// True for operations that a kernel applies to the logits while it reads them.
 bool is_read_through(Opcode opcode) {
   switch (opcode) {
     case Opcode::kBitcast:
@@ -93,7 +93,7 @@ class LossFinder::Search {
     members_.push_back(id);
   }
 
-  // What the exponential is taken of, before the largest is subtracted.
+  // Finds the operand of the exponential, before the largest is subtracted.
   void find_logits() {
     NodeId id = flow_.operands(exponential_)[0];
     if (c_.opcode(id) == Opcode::kSubtract) {
@@ -106,7 +106,8 @@ class LossFinder::Search {
     tracker_.set_tile(id, tracker_.key(exponential_));
   }
 
-  // What is as large as the logits and made of them. Rows are followed, since they are spread over tiles again.
+  // Adds values that are as large as the logits and made of them. Rows are followed, since they are spread over tiles
+  // again.
   bool grow() {
     std::vector<NodeId> open{logits_};
     const auto add = [&](NodeId id) {
@@ -165,7 +166,8 @@ class LossFinder::Search {
   }
   bool is_exponential(NodeId id) const { return std::binary_search(exponentials_.begin(), exponentials_.end(), id); }
 
-  // What is picked is a logit or its logarithm of a probability, not the probability (routers of experts do that).
+  // True if the chain picks a logit or the logarithm of a probability, not the probability (routers of experts do
+  // that).
   bool picks_below_the_sum() const {
     const auto below = [&](NodeId id) { return !is_exponential(id); };
     if (std::any_of(gathered_.begin(), gathered_.end(), below)) return true;
@@ -231,7 +233,7 @@ class LossFinder::Search {
     }
     const auto is_behind = [&](NodeId id) { return std::find(behind.begin(), behind.end(), id) != behind.end(); };
     if (!std::all_of(outputs_.begin(), outputs_.end(), is_behind)) return false;
-    // What is made of the gradient is not this kernel's.
+    // Values made of the gradient do not belong to this kernel.
     for (const NodeId id : behind) member_[static_cast<std::size_t>(id)] = false;
     members_.erase(std::remove_if(members_.begin(), members_.end(), is_behind), members_.end());
     while (flow_.users(gradient_).size() == 1 && !c_.has(c_.escapes, gradient_) &&
@@ -242,7 +244,7 @@ class LossFinder::Search {
     return true;
   }
 
-  // What only the chain reads.
+  // Adds values that only the chain reads.
   void absorb() {
     std::priority_queue<NodeId> open;
     const auto offer = [&](NodeId of) {

@@ -1,4 +1,4 @@
-// What most of a module's compute is.
+// Names the operation that most of a module's compute is.
 #pragma once
 
 #include <string>

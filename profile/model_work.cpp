@@ -51,7 +51,7 @@ class Products {
       case Opcode::kCustomCall: {
         const auto attention = graph::attention_call(graph_, id);
         if (!attention) return {};
-        // Of five products one is the scores again.
+        // One of the five products recomputes the scores.
         const double again = attention->backward ? attention->flops() / 5 : 0;
         return {attention->flops(), again, attention->kept < 1 ? 1 : 0};
       }
@@ -110,7 +110,7 @@ class Products {
   std::map<ComputationId, Count> known_;
 };
 
-// Whether what follows from an input's places is where rows of a weight are looked up.
+// Finds inputs that hold token ids: the indices of rows that are looked up in a weight follow from them.
 class TokenIds {
  public:
   explicit TokenIds(const graph::TrainingStep& step) : step_(step) {
@@ -156,7 +156,7 @@ class TokenIds {
   std::vector<bool> weight_;
 };
 
-// Of encoders and decoders the longer one.
+// The tokens of the longer one of encoder and decoder.
 std::int64_t tokens_of(const graph::TrainingStep& step) {
   const TokenIds ids(step);
   std::int64_t tokens = 0;

@@ -1,5 +1,5 @@
-// What a step computes by the field's conventions, over which its time gives utilization: model FLOPs (MFU) and those
-// that hardware executes (HFU), both of matrix products and convolutions (Chowdhery et al., PaLM, appendix B).
+// Counts the compute of a step by the field's conventions, from which its time gives utilization: model FLOPs (MFU) and
+// those that hardware executes (HFU), both of matrix products and convolutions (Chowdhery et al., PaLM, appendix B).
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,24 @@
 
 namespace automap::profile {
 
-// Of one pass over the module's own samples, loops as often as they turn.
+// The work of one pass over the module's own samples; loops count as often as they turn.
 struct ModelWork {
-  // Of the forward pass, with causal and banded attention as a kernel computes it that skips what the mask hides,
+  // FLOPs of the forward pass. Causal and banded attention counts as in a kernel that skips what the mask hides,
   // whether one is used or not.
   double forward_flops = 0;
-  // That and its gradients, of a training step: twice as much again, or less where not all that it reads is trained
-  // (frozen parts, the first layer's input), whatever it computes again. Of inference that itself.
+  // FLOPs of a training step, the forward pass and its gradients: three times the forward pass, or less where not all
+  // that it reads is trained (frozen parts, the first layer's input), whatever it recomputes. For inference those of
+  // the forward pass.
   double model_flops = 0;
-  // What the module says, copies that it computes again included, without what its fused kernels skip.
+  // FLOPs of the module as written, recomputed copies included, without those that its fused kernels skip.
   double executed_flops = 0;
-  // What the backward pass computes of the forward pass again, beside what gradients of attention always do
-  // (rematerialization, jax.checkpoint): products beyond two for each of the forward pass. 0 of inference.
+  // FLOPs of the forward pass that the backward pass recomputes, beside those that gradients of attention always do
+  // (rematerialization, jax.checkpoint): products beyond two for each of the forward pass. 0 for inference.
   double repeated_flops = 0;
   double repeated_share() const { return forward_flops > 0 ? repeated_flops / forward_flops : 0; }
   std::int64_t masked_attentions = 0;  // of the forward pass, of which forward_flops leaves a part out
-  // All attention that is known for what it is looks back alone, and some of it is causal: a decoder, as MaxText and
-  // torchtitan train them.
+  // True for a decoder, as MaxText and torchtitan train them: all attention whose mask is known only looks back, and
+  // some of it is causal.
   bool decoder = false;
   std::int64_t tokens = 0;  // token ids of a sample; 0: no input holds any
 };

@@ -1,4 +1,4 @@
-// A training step as if its module had been exported with another batch.
+// Rewrites a training step as if its module had been exported with another batch.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class ModuleAtBatch {
   // The module's own.
   std::int64_t own_batch() const { return own_batch_; }
   const graph::TrainingStep& own_step() const { return own_step_; }
-  // With so many samples.
+  // The step with so many samples. resized() is false where that is the module itself.
   bool resized() const { return resized_.has_value(); }
   const graph::Graph& graph() const { return resized_ ? resized_->graph() : module_; }
   const graph::TrainingStep& step() const { return resized_ ? step_ : own_step_; }

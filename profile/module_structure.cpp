@@ -172,10 +172,10 @@ class StructureFinder {
     return opcode(id) == Opcode::kGetTupleElement && opcode(graph_.operands(id)[0]) == Opcode::kRngBitGenerator;
   }
 
-  // What a computation does with a part of its first argument and nothing else.
+  // The effect of a computation that accesses a part of its first argument and does nothing else.
   enum class Part : std::uint8_t { kNothing, kRead, kWritten };
 
-  // Whether these extents of an array lie in memory without a gap.
+  // True if these extents of an array lie in memory without a gap.
   static bool is_contiguous(const graph::Shape& whole, const graph::Shape& part) {
     if (!whole.is_array() || !part.is_array() || whole.dims.size() != part.dims.size()) return false;
     std::size_t dim = 0;
@@ -205,7 +205,7 @@ class StructureFinder {
     }
   }
 
-  // What is only handed on (loop state, arguments) has to be copied.
+  // True if the value is computed. A value that is only handed on (loop state, arguments) has to be copied.
   bool is_made(InstructionId id, const Region& region) const {
     const InstructionId from = region.first + region.source[region.local(id)];
     if (opcode(from) == Opcode::kGetTupleElement) return opcode(graph_.operands(from)[0]) != Opcode::kParameter;
@@ -223,7 +223,7 @@ class StructureFinder {
     return operands.size() > 1 && region.constant[region.local(operands[0])] == 0 && is_made(operands[1], region);
   }
 
-  // Of a body that reads or writes a part of its first argument, by indices that it may work out, and reshapes.
+  // Classifies a body that reads or writes a part of its first argument, by indices that it may compute, and reshapes.
   Part part_of_body(const Computation& computation, const Region& region) const {
     if (computation.root == kNone) return Part::kNothing;
     const InstructionId root = region.first + region.source[region.local(computation.root)];

@@ -1,5 +1,6 @@
-// What the estimate of times needs to know of a module whatever its extents: which instructions fuse, who reads whom,
-// which kernels have to wait for which. Found once and used for every batch and device.
+// The properties of a module that the estimate of times needs whatever its extents: which instructions fuse, the
+// readers of each value, and which kernels have to wait for which. They are found once and used for every batch and
+// device.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +21,7 @@ enum class KernelKind : std::uint8_t {
   kKernel,  // a kernel of its own
 };
 
-// How a computation is used: on its own (entry, call, loop bodies, branches), as one kernel (fusion), or per element.
+// The use of a computation: on its own (entry, call, loop bodies, branches), as one kernel (fusion), or per element.
 enum class ComputationRole : std::uint8_t { kRegion, kFusion, kPerElement };
 
 // The instructions of one computation, indexed from its first one.
@@ -36,8 +37,8 @@ struct Region {
   std::vector<std::int32_t> level;  // how many finished kernels it has to wait for; of regions only
   std::vector<char> random;         // drawn, or what follows from draws alone; of regions only
 
-  // What instruction i reads, by source and in the order of its operands, without constants:
-  // reads[first_read[i] .. first_read[i + 1]). Of regions only.
+  // The operands that instruction i reads, by source and in their order, without constants: reads[first_read[i] ..
+  // first_read[i + 1]). In regions only.
   std::vector<std::int32_t> first_read, reads;
 
   std::size_t local(graph::InstructionId id) const { return static_cast<std::size_t>(id - first); }
@@ -46,7 +47,7 @@ struct Region {
 struct ModuleStructure {
   std::vector<ComputationRole> role;  // by computation, as all here
   std::vector<Region> region;
-  // Nothing but one fused loop: calls of it fuse with their neighbours.
+  // True if a computation is just one fused loop: calls of it fuse with their neighbours.
   std::vector<char> loop;
   // Reads or writes a part of its first argument and nothing else: calls of it cost nothing where that is in place.
   std::vector<char> part;

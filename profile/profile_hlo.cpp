@@ -88,15 +88,16 @@ std::string refuse_part(const std::string& what, std::optional<bool> as_is, cons
 constexpr const char* kExportWhole =
     "export the step without shard_map: dividing it is what is planned (docs/getting-hlo.md)";
 
-// What a device has of a parameter: "'w', f32[8,64] of f32[64,64]".
+// The part of a parameter that a device holds: "'w', f32[8,64] of f32[64,64]".
 std::string part_text(const graph::Graph& graph, const graph::ShardMapStep::Cut& cut) {
   const std::string name = graph.op_name(cut.parameter);
   return "'" + (name.empty() ? std::string(graph.instruction(cut.parameter).name) : name) + "', " +
          std::string(graph.shape_of(cut.parameter).text) + " of " + std::string(graph.shape(cut.whole).text);
 }
 
-// Whether only the dimension of the samples was cut, or that of micro-batches in front of it. Of inputs that are not
-// known to hold any (a random key for each device, samples and sequence in one dimension) the first counts as theirs.
+// True if only the dimension of the samples was cut, or that of micro-batches in front of it. In inputs that are not
+// known to hold any (a random key for each device, samples and sequence in one dimension) the first dimension counts as
+// theirs.
 bool cuts_samples_alone(const graph::Graph& graph, const graph::TrainingStep& roles, std::ptrdiff_t input,
                         const graph::ShardMapStep::Cut& cut) {
   const std::vector<std::int64_t>& part = graph.shape_of(cut.parameter).dims;
@@ -298,7 +299,7 @@ void take_kernel_times(const ModelProfile& with, ModelProfile* model) {
     }
   }
   if (with.profile.device != profile.device) return;
-  // Of the first device.
+  // These are the columns of the first device.
   profile.c_ms = with.profile.c_ms;
   profile.forward_fraction = with.profile.forward_fraction;
   model->forward_ms = with.forward_ms;

@@ -1,4 +1,4 @@
-// HLO bytes in, profile out: what automap-profile and automap-infer do with a model.
+// Makes a profile from HLO bytes, for automap-profile and automap-infer.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ ReadModule load_whole_model(const std::string& path, const std::string& hint, st
 // relative speed 1, by the figures of the cluster when the table does not know it.
 machine::DeviceModel reference_device(const std::string& asked, const machine::Cluster& cluster);
 
-// The same first, then the cluster's other devices that a table knows: what times are estimated on for it.
+// The asked device first, then the cluster's other devices that a table knows: times are estimated on these.
 std::vector<machine::DeviceModel> cluster_devices(const std::optional<machine::DeviceModel>& asked,
                                                   const machine::Cluster& cluster);
 

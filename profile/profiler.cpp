@@ -259,7 +259,7 @@ class Profiler {
     out->profile.workspace_bytes = workspace_bytes(at, fused, backward_, stash.kept, options_.estimator);
   }
 
-  // What enters layers and stages. Each turn of a loop over layers is a layer.
+  // Charges the bytes that enter layers and stages. Each turn of a loop over layers is a layer.
   template <typename Columns>
   void charge_entries(const StepPositions& at, Columns* out) const {
     if (!step_.training) return;

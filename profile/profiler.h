@@ -1,4 +1,4 @@
-// From an HLO module to the profile that planners read: c, a, w, k per forward instruction, φ, and how it was found.
+// Makes the profile that planners read from an HLO module: c, a, w, k per forward instruction, φ, and how it was found.
 //
 // - c: forward time of the instruction plus that of the backward instructions that belong to it. A backward
 //   instruction belongs to the forward instruction whose weight or activation it reads, the latest that the gradient
@@ -81,7 +81,7 @@ struct FusionSummary {
   std::string without_kernels;  // a device that lacks them: its times and what all devices keep are as written
 };
 
-// Where an instruction's time is counted, for times that were measured (profile/measured).
+// The place where an instruction's time is counted, for times that were measured (profile/measured).
 struct WorkPlace {
   graph::InstructionId instruction = graph::kNone;
   graph::Part part = graph::Part::kForward;                // or kBackward, kOptimizer, kGlue
@@ -101,9 +101,9 @@ struct ModelProfile {
   std::string variables_found_by, loss_found_by;
   std::int32_t loss_result = -1;  // result leaf; -1: not returned, or inference
   bool layers_from_metadata = false;
-  // Of one execution on the device, in ms. Σ c_ms = forward + backward.
+  // Times of one execution on the device, in ms. Σ c_ms = forward + backward.
   double forward_ms = 0, backward_ms = 0, optimizer_ms = 0, other_ms = 0;
-  // By XLA's conventions (while bodies once).
+  // FLOPs by XLA's conventions (while bodies count once).
   double forward_flops = 0, total_flops = 0;
   // Loops as often as they run.
   double executed_forward_flops = 0, executed_flops = 0;
@@ -112,7 +112,7 @@ struct ModelProfile {
   std::vector<UncutLoop> uncut_loops;
   std::vector<WorkPlace> places;  // where they were asked for; an instruction that is called from several has several
   bool optimized = false;         // HLO after optimization, whose variables nobody can find; `warnings` says it too
-  // Why profile.times is empty although times were asked for; `warnings` says it too.
+  // The reason why profile.times is empty although times were asked for; `warnings` says it too.
   std::string times_problem;
   std::vector<std::string> warnings;
 };
@@ -125,7 +125,7 @@ struct ProfilerOptions {
   const std::vector<graph::VariableRequest>* batch_inputs = nullptr;  // null: find them
   bool ignore_loss = false;                                           // tests: as if the loss were not returned
   bool whole_loops = false;                                           // loops over layers stay one position
-  // What the times were estimated with, to estimate them at other numbers of samples; null: none are.
+  // The estimator of the times, which also estimates them at other numbers of samples; null: no times are estimated.
   const TimeEstimator* estimator = nullptr;
   std::vector<machine::DeviceModel> devices;  // whose times to estimate; the first one's are `times`
   std::vector<std::int64_t> samples;          // how many a replica computes of a micro-batch; empty: default_samples

@@ -56,7 +56,7 @@ std::string format_flops(double flops) {
   return format_number(flops) + " " + kUnits[unit];
 }
 
-// What each device of a replica does and keeps of a micro-batch of the module's own samples, on the first device.
+// The totals of each device of a replica for a micro-batch of the module's own samples, on the first device.
 struct WidthSums {
   // `collectives`: of those times, by device; empty: none.
   WidthSums(const pipeline::Profile& profile, const std::vector<pipeline::DeviceTimes>& of_devices,

@@ -1,4 +1,4 @@
-// A profile for people and for scripts (docs/formats/profile-json.md).
+// Prints a profile for people and as JSON for scripts (docs/formats/profile-json.md).
 #pragma once
 
 #include <string>

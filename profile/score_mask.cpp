@@ -87,7 +87,7 @@ class Places {
   }
 
  private:
-  // Where an operand's element stands.
+  // The place in the operand that an element comes from.
   enum class From { kNowhere, kSame, kLinear, kMapped };
   struct Expression {
     From from = From::kNowhere;
@@ -359,7 +359,7 @@ class MaskReader {
     std::vector<char> kept;
     for (const std::int64_t key : at) kept.push_back(keeps(query, key) ? 1 : 0);
     const auto first = static_cast<std::size_t>(std::find(kept.begin(), kept.end(), 1) - kept.begin());
-    // What keeps none is not skipped by what nobody looked at.
+    // A query that keeps none of the evaluated keys counts with all keys, since the others were not evaluated.
     if (first == kept.size()) {
       empty_ = true;
       rows_.push_back({query, 0, keys()});

@@ -1,4 +1,5 @@
-// What a mask leaves of a softmax's scores, where it is made of places and constants: such masks are evaluated.
+// Evaluates the mask of a softmax's scores, where it is made of places and constants, and finds the scores that it
+// leaves.
 #pragma once
 
 #include <cstdint>

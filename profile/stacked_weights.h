@@ -20,9 +20,9 @@ class StackedWeights {
   // The position (0-based) of the forward loop that takes a slice of `input` at every turn; graph::kNone: there is
   // none.
   std::int32_t loop_of(graph::NodeId input) const;
-  // The same where nothing else of the forward pass reads the input.
+  // The same, but only where nothing else of the forward pass reads the input.
   std::int32_t only_loop_of(graph::NodeId input) const;
-  // How often the loop at this position turns; 0: there is none, or nobody knows.
+  // The number of turns of the loop at this position; 0: there is no loop, or the number is unknown.
   std::int64_t turns_at(std::int32_t position) const;
 
  private:

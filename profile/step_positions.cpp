@@ -136,7 +136,7 @@ class BackwardPlacer {
     belongs_[i] = local == kNone ? (has_gradient ? bound : kUnplaced) : std::min(bound, local);
   }
 
-  // Where an operand says that its reader belongs; kNone: nowhere.
+  // The position that an operand implies for its reader; kNone: none.
   std::int32_t place_of(NodeId operand, std::int32_t bound, bool has_gradient) const {
     const auto o = static_cast<std::size_t>(operand);
     if (at_.part(operand) == Part::kBackward) {

@@ -1,4 +1,5 @@
-// A training step seen from its forward positions: which node stands where, and what crosses, is kept, belongs.
+// Relates a training step to its forward positions: the position of each node, and the values that cross each position,
+// are kept there, or belong to it.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +11,7 @@
 
 namespace automap::profile {
 
-// What the profile's parts ask about a step. All must stay alive.
+// The queries of the profile's parts about a step. All arguments must stay alive.
 class StepPositions {
  public:
   // `share`: by node, what of its bytes counts (WidthParts), and `inner`: by instruction, of what is made inside of
@@ -41,7 +42,7 @@ class StepPositions {
   std::int32_t made_at(graph::NodeId id) const { return position(flow_.producer(id)); }
   // The activation that a forward node only holds in another form.
   graph::NodeId base_of(graph::NodeId id) const;
-  // Of an input or a preparation: the positions of the main forward instructions that read it, ascending.
+  // The positions of the main forward instructions that read an input or a preparation, ascending.
   const std::vector<std::int32_t>& uses(graph::NodeId id) const { return uses_[static_cast<std::size_t>(id)]; }
   // The first position that reads an input, preparations included, and the last; kNone when the forward pass does not.
   std::int32_t first_use(graph::NodeId input) const;

@@ -70,7 +70,7 @@ void StepTimes::tell_weight_gradients_apart(const StepPositions& at, const std::
   }
 }
 
-// Of one turn of a loop that is expanded, and of one branch of a conditional.
+// Finds the nodes that run: of one turn of an expanded loop, and of one branch of a conditional.
 void StepTimes::find_running(const StepPositions& at, const InstructionTimes& times) {
   const FlowGraph& flow = at.flow();
   const auto& sites = flow.sites();
@@ -164,11 +164,11 @@ TimesAt times_at(const StepTimes& step, const TimeEstimator& estimator, const gr
   out.by_width.assign(widths.size(), std::vector<pipeline::DeviceTimes>(devices.size()));
   std::vector<machine::DeviceModel> without_launch = devices;
   for (machine::DeviceModel& device : without_launch) device.launch_us = device.host_us = 0;
-  // Of the module's own samples: how many kernels there are hardly depends on them.
+  // The host times are those of the module's own samples: the number of kernels hardly depends on them.
   std::vector<StepTimes::HostOfPasses> host;
   for (std::size_t d = 0; d < devices.size(); ++d)
     host.push_back(step.host_of_passes(d == 0 ? times.host_ms : estimator.estimate_host_ms(devices[d])));
-  // Of each device of a replica: what splitting divides is divided.
+  // The times of each device of a replica: splitting divides the divisible part.
   const auto parted = [](const WidthParts& parts, std::vector<double> ms, const std::vector<double>& divisible) {
     for (std::size_t i = 0; i < ms.size(); ++i) ms[i] -= std::min(ms[i], divisible[i]) * (1 - parts.op_share[i]);
     return ms;

@@ -1,4 +1,4 @@
-// How the times of instructions become times of a step and its positions, at any extents and on any device.
+// Sums the times of instructions to times of a step and its positions, at any extents and on any device.
 #pragma once
 
 #include <cstdint>
@@ -32,12 +32,12 @@ class StepTimes {
     double forward = 0, backward = 0, optimizer = 0, other = 0;
   };
   Sum sum(const std::vector<double>& ms) const;
-  // What the host needs for both passes, by position: empty where neither can wait for it.
+  // The host time of both passes, by position; empty where neither pass can wait for it.
   struct HostOfPasses {
     std::vector<double> forward, backward;
   };
   HostOfPasses host_of_passes(const InstructionTimes::Host& host) const;
-  // By position: forward and backward together, each by itself, the optimizer.
+  // Times by position: forward and backward together, each by itself, the optimizer.
   std::vector<double> compute(const std::vector<double>& ms) const;
   std::vector<double> forward(const std::vector<double>& ms) const { return add_up(forward_, ms); }
   std::vector<double> backward(const std::vector<double>& ms) const { return add_up(backward_, ms); }

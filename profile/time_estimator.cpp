@@ -135,8 +135,8 @@ void TimeEstimator::summarize(ComputationId c) {
   }
 }
 
-// Of the random numbers that a loop draws. To draw them takes about as long as to read them, which is what making them
-// again is weighed by; they are never written.
+// The bytes of the random numbers that a loop draws. They are never written. Drawing takes about as long as reading, so
+// that recomputing them is weighed by these bytes.
 double TimeEstimator::drawn_bytes(InstructionId id) const {
   switch (opcode(id)) {
     case Opcode::kRng:
@@ -146,7 +146,7 @@ double TimeEstimator::drawn_bytes(InstructionId id) const {
   }
 }
 
-// What the fused loop or reduction `reader` reads of the stored value `value`.
+// The bytes that the fused loop or reduction `reader` reads of the stored value `value`.
 double TimeEstimator::read_bytes(InstructionId reader, InstructionId value) const {
   switch (opcode(reader)) {
     case Opcode::kSlice:
@@ -298,7 +298,8 @@ void TimeEstimator::find_moves(const Region& region, Sizes& sizes) {
   }
 }
 
-// Which kernels have a launch: all, those of software that launches one operation after the other, products alone.
+// The kernels that count as launches: all, those of software that launches one operation after the other, products
+// alone.
 enum class Launches : std::uint8_t { kEvery, kEager, kProducts };
 
 // One estimate: the extents as measured, on one device.
@@ -465,7 +466,7 @@ class DeviceEstimate {
   }
   bool is_product(InstructionId id) const { return opcode(id) == Opcode::kDot || opcode(id) == Opcode::kConvolution; }
 
-  // Whether software that launches one operation after the other has a kernel for it. Keys, random bits, masks and
+  // True if software that launches one operation after the other has a kernel for it. Keys, random bits, masks and
   // indices are made by the kernels that use them; weights are cast all at once, and transposed where they are read.
   bool is_launched(InstructionId id) const {
     if (is_product(id)) return true;

@@ -1,5 +1,6 @@
-// Times of all instructions of a module, in three steps that are shared as far as they go: what holds whatever the
-// extents are (ModuleStructure), what the extents say (measure), what the device makes of it (estimate).
+// Estimates the times of all instructions of a module in three steps, which are shared as far as possible: the
+// structure that holds at any extents (ModuleStructure), the sizes that follow from the extents (measure), and the
+// times on the device (estimate).
 #pragma once
 
 #include <cstddef>
@@ -38,7 +39,7 @@ class TimeEstimator {
  private:
   friend class DeviceEstimate;
 
-  // Of a region, indexed as it is: what its loops and reductions move and compute.
+  // The data movement and compute of the loops and reductions of a region, indexed as it is.
   struct Sizes {
     std::vector<char> stored;             // written to memory
     std::vector<double> recompute_bytes;  // read to make a value that is not stored
@@ -46,7 +47,7 @@ class TimeEstimator {
     std::vector<double> moved_bytes;      // by a loop or reduction in that kernel
     std::vector<double> operations;       // vector work of a loop
   };
-  // Of a computation that is one fused loop.
+  // The totals of a computation that is one fused loop.
   struct Summary {
     double operations = 0;                // vector work of one execution
     double drawn_bytes = 0;               // random numbers made in it

@@ -1,5 +1,6 @@
-// A module as every device of a replica of several devices holds and computes it: what a partition of its tensors
-// (plan/partition/widths.h) leaves of its positions. The profile's columns at a width follow from it.
+// Describes a module as each device of a replica of several devices holds and computes it: the part of its positions
+// that a partition of its tensors (plan/partition/widths.h) leaves to a device. The profile's columns at a width follow
+// from it.
 #pragma once
 
 #include <vector>
@@ -11,13 +12,14 @@ namespace automap::profile {
 
 struct WidthParts {
   int width = 1;
-  // By instruction: what is left of its time, its launch aside. 1: every device does all of it.
+  // By instruction: the share of its time that a device keeps, its launch aside. 1: every device does all of it.
   std::vector<double> op_share;
-  // The same of the bytes of its result, for instructions inside of loops, and as copy_share.
+  // By instruction inside of loops: the same share of the bytes of its result, and of its gathered copy (copy_share).
   std::vector<double> inner_share, inner_copy_share;
-  // By node of TrainingStep::flow: what is left of its bytes.
+  // By node of TrainingStep::flow: the share of its bytes that a device keeps.
   std::vector<double> tensor_share;
-  // The same: of its gathered copy, what is kept besides from the forward to the backward pass, as both read it.
+  // By node: the share of its gathered copy that is kept, besides, from the forward to the backward pass, as both read
+  // it.
   std::vector<double> copy_share;
   // A collective of one step of the module, at its own number of samples.
   struct Collective {

@@ -139,7 +139,7 @@ class Workspace {
     return true;
   }
 
-  // What a unit needs inside, beside operands and results.
+  // The bytes that a unit needs inside, beside operands and results.
   double inner_bytes(NodeId id) {
     if (flow_.node(id).leaf == kNone && fused_.any()) {
       const FusedKernel* kernel = fused_.chains()->kernel_of(flow_.node(id).instruction);
@@ -157,7 +157,7 @@ class Workspace {
     return most;
   }
 
-  // What an instruction's result takes, when it is no part of what was there before.
+  // The bytes of an instruction's result, unless it is a part of an existing value.
   double room(InstructionId id) const {
     const double bytes = graph_.shape_of(id).is_array() ? static_cast<double>(graph_.shape_of(id).bytes) : 0.0;
     // A call hands on what its callee's last instruction has made.
@@ -167,14 +167,15 @@ class Workspace {
     return is_stored(id) ? bytes * at_.inner_share(id) : 0.0;
   }
 
-  // Of a computation: values that its instructions store, from where they are made to their last reader.
+  // The largest sum in a computation of the values that its instructions store, each from its instruction to its last
+  // reader.
   double peak(ComputationId c) {
     const auto known = peaks_.find(c);
     if (known != peaks_.end()) return known->second;
     const Computation& computation = graph_.computation(c);
     std::vector<InstructionId> last(static_cast<std::size_t>(computation.count), kNone);
     const auto local = [&](InstructionId id) { return static_cast<std::size_t>(id - computation.first); };
-    // What a turn writes into a stack is kept, and what it takes from one is read where it lies.
+    // Values that a turn writes into a stack are kept, and slices that it takes from one are read in place.
     std::vector<bool> elsewhere(static_cast<std::size_t>(computation.count), false);
     for (InstructionId id = computation.first; id < computation.first + computation.count; ++id) {
       for (const InstructionId operand : graph_.operands(id)) last[local(operand)] = id;

@@ -1,4 +1,5 @@
-// How much a position needs beside what is kept for it: temporaries of its forward work, and of its backward work.
+// Computes the memory that a position needs beside what is kept for it: temporaries of its forward work, and of its
+// backward work.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// What an actor does: makes one training problem and plays it (models/plays.h).
+// Actors: a call makes one training problem and plays it (models/plays.h).
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace automap::train {
 
-// Plays problem `number` of `source`: plays number * options.plays and following.
+// Plays problem `number` of `source`; its plays have the numbers from number * options.plays on.
 models::Played play_problem(const ProblemSource& source, std::uint64_t number, const models::Policy& policy,
                             const models::PlayOptions& options, std::uint64_t seed);
 

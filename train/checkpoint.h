@@ -1,7 +1,8 @@
-// Everything a training run needs to go on: `checkpoint` in its folder (docs/training.md, "The run's folder").
+// A checkpoint holds everything that a training run needs to go on; it is the file `checkpoint` in the run's folder
+// (docs/training.md, "The run's folder").
 //
-// Little-endian: "AMCHECKP", u32 version, u64 length of the header, the header (JSON: options, counters, curve, lengths
-// of the sections), the sections, crc32c of all before it. Written whole or not at all.
+// Format, little-endian: "AMCHECKP", u32 version, u64 length of the header, the header (JSON: options, counters, curve,
+// lengths of the sections), the sections, crc32c of all before it. The file is written whole or not at all.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 
 namespace automap::train {
 
-// Counted over all sessions of a run.
+// Counts over all sessions of a run.
 struct TrainCounters {
   std::uint64_t round = 0;         // the round that is to be learned next
   std::uint64_t next_problem = 0;  // its first problem
@@ -22,10 +23,10 @@ struct TrainCounters {
   double seconds = 0;             // wall time of training, looks at held-out problems left out
   double evaluation_seconds = 0;  // of those
   double update_credit = 0;       // updates owed, a fraction
-  // Of the plays that stand ready: how many problems, and the share of the run that was over when they were begun.
+  // The plays that stand ready: their number of problems, and the share of the run that was over when they were begun.
   std::uint64_t round_problems = 0;
   double progress = 0;
-  // When the last evaluation was.
+  // The time of the last evaluation.
   std::uint64_t evaluated_plays = 0;
   double evaluated_seconds = 0;
   double start_score = 0, best_score = 0;
@@ -42,8 +43,8 @@ struct Checkpoint {
 };
 
 void save_checkpoint(const std::string& path, const Checkpoint& checkpoint);
-// Throws Error(kIo) when it cannot be read, Error(kData) naming `path`: no checkpoint, cut short, damaged, newer
-// version.
+// Throws Error(kIo) when the file cannot be read, Error(kData) naming `path` when it is no checkpoint, cut short,
+// damaged or of a newer version.
 Checkpoint load_checkpoint(const std::string& path);
 // Throws Error(kConfig) naming the first differences when the checkpoint was made under other options or data.
 void check_same_run(const Checkpoint& checkpoint, const std::vector<std::pair<std::string, std::string>>& options,

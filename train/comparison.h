@@ -1,5 +1,5 @@
-// Two policies, or one and the same search without a network, on the same problems: what --compare asks, and how it
-// says what came of it. When it is settled: train/promotion.h.
+// Runs --compare: asks two policies, or one policy and the same search without a network, for plans of the same
+// problems, and words the verdict. train/promotion.h decides when enough problems have been asked.
 #pragma once
 
 #include <chrono>
@@ -22,18 +22,19 @@ struct Compared {
   int first_lost = 0, second_lost = 0;             // problems without a plan, last search
 };
 
-// Why no more problems were asked.
+// The reasons why no more problems were asked.
 enum class Asked : std::uint8_t { kAll, kNoMore, kTime, kStopped };
 
 class Comparison {
  public:
-  // One policy or two, which must outlive it. `options`: of the first look. The time limit counts from here.
+  // `policies` are one or two, and must outlive it. `options` are those of the first look. The time limit counts from
+  // here.
   Comparison(const std::vector<models::Policy>& policies, std::shared_ptr<const ProblemSource> source,
              const EvaluationOptions& options, WorkerPool& pool, double time_limit_s);
 
-  // So many times the problems of the options, the next ones. In parts that are each mixed as the whole is, so that
-  // what a limit or a signal (StopToken) leaves is no other mixture; the first part is always asked to its end. Throws
-  // Error(kStopped) when a signal came before there was anything to judge by.
+  // Asks about the next `times` times the options' number of problems. They are asked in parts that are each mixed as
+  // the whole is, so that a limit or a signal (StopToken) does not change the mixture of what was asked; the first part
+  // is always asked to its end. Throws Error(kStopped) when a signal came before the first part was over.
   Asked ask(int times);
   const Compared& compared() const { return compared_; }
 
@@ -51,9 +52,10 @@ class Comparison {
   Compared compared_;
 };
 
-// Of automap.comparison/3: PromotionTest::ended_by(), or "time" or "stopped" where that ended it.
+// The field of automap.comparison/3: PromotionTest::ended_by(), or "time" or "stopped" where that ended the comparison.
 const char* ended_by(const PromotionTest& test, Asked asked);
-// Empty, or why it ended before it was settled. `asked_error`: the standard error that was asked for.
+// The reason why the comparison ended before it was settled; empty: it is settled. `asked_error`: the standard error
+// that was asked for.
 std::string why_unsettled(const PromotionTest& test, Asked asked, int problems, double asked_error);
 // "A is better than B (beam 16 + corridor: difference from -0.3 to -0.1 %)", "A is worse than B (...)", "undecided: A
 // against B (...; why)"; with a margin another line about it.

@@ -26,8 +26,8 @@ void put_varint(std::string& out, std::uint64_t value) {
   out += static_cast<char>(value);
 }
 
-// Protocol buffers: a field is key (number << 3 | wire type) and value; wire type 0 varint, 1 eight bytes, 2
-// length and bytes, 5 four bytes.
+// Protocol buffers: a field is key (number << 3 | wire type) and value; wire type 0 varint, 1 eight bytes, 2 length and
+// bytes, 5 four bytes.
 void put_double(std::string& out, int field, double value) {
   put_varint(out, static_cast<std::uint64_t>(field) << 3 | 1);
   std::uint64_t bits = 0;

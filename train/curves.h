@@ -1,4 +1,4 @@
-// Learning curves: one row of numbers per evaluation, as CSV and as TensorBoard event files.
+// Learning curves hold one row of numbers per evaluation, and are written as CSV and as TensorBoard event files.
 //
 // curves.csv is rewritten whole each time; the event file grows by whole records, so that a TensorBoard that watches it
 // sees the new ones. A record is a TFRecord: u64 length, masked crc32c of those eight bytes, an Event protocol buffer,
@@ -19,10 +19,11 @@ struct CurvePoint {
   std::vector<std::pair<std::string, double>> values;  // "greedy/small/mean", 0.012; not finite: left out
 };
 
-// "episodes,seconds,NAME,..." and a line per point; columns in the order they first appear.
+// The text of curves.csv: "episodes,seconds,NAME,..." and a line per point; columns come in the order in which they
+// first appear.
 std::string curves_csv(const std::vector<CurvePoint>& points);
 
-// The records of one event: a scalar summary of the point at step = episodes; and the record every file starts with.
+// The record of a point (a scalar summary at step = episodes), and the record that every file starts with.
 std::string event_record(const CurvePoint& point);
 std::string event_file_header(double unix_time);
 
@@ -31,8 +32,8 @@ std::uint32_t masked_crc32c(std::string_view bytes);
 
 class Curves {
  public:
-  // Files in `folder`: curves.csv and events.out.tfevents.automap. `points`: those of the sessions before, the files
-  // begin anew with them. Throws Error(kIo) naming the file.
+  // Writes curves.csv and events.out.tfevents.automap in `folder`, both anew, beginning with `points`, those of the
+  // sessions before. Throws Error(kIo) naming the file.
   Curves(std::string folder, std::vector<CurvePoint> points);
   void add(CurvePoint point);
   const std::vector<CurvePoint>& points() const { return points_; }

@@ -145,7 +145,7 @@ void Evaluation::choose() {
   int missing = 0;
   for (const int count : wanted) missing += count;
   std::uint64_t draws = kDrawsPerProblem * static_cast<std::uint64_t>(missing);
-  // Of a dataset no row twice.
+  // A dataset gives no row twice.
   if (source_->size() > 0) draws = std::min(draws, source_->size() - std::min(source_->size(), options_.first));
   next_ = options_.first;
   for (; next_ < options_.first + draws && missing > 0; ++next_) {
@@ -153,7 +153,7 @@ void Evaluation::choose() {
     const TrainingProblem problem = source_->problem(i);
     const int devices = problem.parts.cluster.num_devices();
     const int stages = std::min({problem.stages, devices, static_cast<int>(problem.parts.profile.size())});
-    // Two stages ask nothing of a policy: the last boundary is chosen exactly.
+    // With two stages a policy has no choice: the last boundary is chosen exactly.
     if (stages < 3) continue;
     int& left = wanted[static_cast<std::size_t>(set_of(devices, stages))];
     if (left == 0) continue;
@@ -230,7 +230,7 @@ void Evaluation::solve(WorkerPool& pool) {
       if (options_.exact_looks == 0) limits.seconds = options_.exact_s;
       Work work(std::move(limits));
       exact.work = &work;
-      // What is known already makes the proof shorter. V, whatever the objective.
+      // The V of a known plan shortens the proof, whatever the objective.
       if (!beam_plans.empty())
         exact.upper_bound_ms = pipeline::value_ms(ready.prepared, beam_plans.front()) * (1 + 1e-9);
       const pipeline::ExactResult result = pipeline::solve_exact(ready.prepared, exact);
@@ -316,7 +316,7 @@ std::vector<double> Evaluation::gaps(const PlannerLengths& lengths) const {
   std::vector<double> out;
   for (std::size_t i = 0; i < problems_.size(); ++i) {
     const double length = lengths.length_ms[i], reference = problems_[i].reference_ms;
-    // Where nobody knows a plan, whoever finds one has the best.
+    // Where no reference plan is known, any plan is the best.
     const bool first_plan = !std::isfinite(reference) && std::isfinite(length);
     out.push_back(first_plan ? 0 : counted_gap(length / reference - 1));
   }
@@ -336,7 +336,7 @@ Quality Evaluation::quality(const PlannerLengths& lengths, int set, int family) 
     counted.push_back(all[i]);
   }
   if (counted.empty()) return out;
-  // Before they are sorted, so that it is score() to the last digit.
+  // The mean is taken before sorting, so that it is score() to the last digit.
   out.mean = mean_of(counted);
   std::sort(counted.begin(), counted.end());
   const auto at = [&](double share) {

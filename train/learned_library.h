@@ -1,5 +1,5 @@
-// What a training needs of LibTorch, in a library that is opened when it is asked for (common/base/plugin.h):
-// everything else that automap-train does starts without.
+// Opens the library that holds the parts of a training that use LibTorch, when the first of them is called
+// (common/base/plugin.h); everything else that automap-train does starts without LibTorch.
 #pragma once
 
 #include <memory>
@@ -14,15 +14,16 @@ namespace automap::train {
 
 class LearnedLibrary {
  public:
-  // Throws Error(kConfig) when the library is in none of the folders (plugin_folders(), or a test's). Costs a look at
-  // the file system.
+  // Looks for the library's file, but does not open it. Throws Error(kConfig) when it is in none of the folders
+  // (plugin_folders(), or a test's).
   LearnedLibrary();
   explicit LearnedLibrary(const std::vector<std::string>& folders);
 
   // The first of these calls opens the library, and throws Error(kConfig) when it cannot be used (LibTorch is gone) or
   // is of another version.
 
-  // models::Learner, and what its constructor throws. Options that do not go together need no library to be refused.
+  // Makes a models::Learner, and throws what its constructor throws. Options that contradict each other are refused
+  // without the library.
   std::unique_ptr<LearnerPort> make_learner(const models::LearnerOptions& options) const;
   // As models::join_ranks (models/learner/gloo_link.h).
   std::unique_ptr<models::RankLink> join_ranks(const models::RankPlace& place, double timeout_s) const;

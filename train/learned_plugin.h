@@ -1,4 +1,4 @@
-// What the library of what is learned (common/base/plugin.h) shows to learned_library.cpp. No LibTorch.
+// The functions that the library of learned code (common/base/plugin.h) exports to learned_library.cpp. No LibTorch.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace automap::train {
 
-// Each fills its last argument, and throws as the function that it stands for.
+// Each function fills its last argument, and throws what the function throws that it stands for.
 using LearnerPlugin = void(const models::LearnerOptions* options, std::unique_ptr<LearnerPort>* learner);
 constexpr char kLearnerPlugin[] = "automap_make_learner";
 using RanksPlugin = void(const models::RankPlace* place, double timeout_s, std::unique_ptr<models::RankLink>* link);

@@ -1,5 +1,5 @@
-// What the training loop needs of a learner: models::Learner (learned/torch_learner.h), or a simple one in tests
-// without LibTorch.
+// The interface between the training loop and a learner: models::Learner (learned/torch_learner.h), or a simple one in
+// tests without LibTorch.
 #pragma once
 
 #include <string>

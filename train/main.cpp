@@ -120,8 +120,8 @@ int evaluate(const TrainOptions& o, WorkerPool& pool) {
   return 0;
 }
 
-// --compare: is the first policy better than the second, or than the same search without a network? Judged by the last
-// search (beam + corridor). A signal or --time-limit ends it with what it has.
+// --compare: decides whether the first policy is better than the second, or than the same search without a network, by
+// the last search (beam + corridor). A signal or --time-limit ends it; it then judges by what it has.
 int compare(const TrainOptions& o, WorkerPool& pool) {
   std::vector<models::Policy> policies;
   for (const std::string& path : o.policies) {
@@ -264,7 +264,7 @@ std::unique_ptr<LearnerPort> make_learner(TrainOptions& o, const OptionTable& ta
   return library.make_learner(o.learner);
 }
 
-// What a run ends with on standard output.
+// Prints the results of a run on standard output.
 void print_result(const TrainOptions& o, const TrainResult& result, const Evaluation& evaluation, std::uint64_t updates,
                   const std::vector<PlannerLengths>& after, const std::vector<PlannerLengths>& before) {
   const std::vector<Difference> differences =
@@ -321,7 +321,7 @@ std::string traffic_line(const RankPlayers::Traffic& traffic, int ranks) {
          " of plays back; waited " + format_ms(traffic.waited_s * 1e3) + " for the others";
 }
 
-// What every rank of a run must have in common.
+// The facts that every rank of a run must share.
 RankFacts facts_of(const OptionTable& table, const ProblemSource& source, int threads) {
   RankFacts facts = facts_of_this_process();
   facts.program = version() + " (git " + git_revision() + ")";
@@ -331,7 +331,7 @@ RankFacts facts_of(const OptionTable& table, const ProblemSource& source, int th
   return facts;
 }
 
-// `link`: to the other ranks, null when there are none. `lost`: the one that was lost, if any.
+// `link` leads to the other ranks, null: there are none. `lost` receives the failure, if any.
 int run_training(int argc, char** argv, TrainOptions& o, const OptionTable& table, const LearnedLibrary& library,
                  WorkerPool& pool, models::RankLink* link, std::string* lost) {
   RunFolder folder(o.out, o.resume);

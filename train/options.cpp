@@ -48,7 +48,7 @@ std::vector<int> parse_hidden(const std::string& text) {
 // A default preset stays far below.
 constexpr double kLargeReplayBytes = 1.5e9;
 
-// What the replays take when they are full (docs/learner.md, "Memory").
+// The memory of full replays, bytes (docs/learner.md, "Memory").
 double replay_bytes_of(const TrainOptions& o) {
   constexpr double kPerEpisode = 250, kDecisions = 4, kFlatDecisions = 8;
   const double inputs = o.learner.inputs;
@@ -449,13 +449,13 @@ bool parse_options(int argc, const char* const* argv, OptionTable& table, TrainO
       if (table.source_of(name) == "default") target = value;
     };
     unless_given("time", options.time_s, 30.0);
-    // So that the optima of the model's own questions take no longer than learning.
+    // The optima of the model's own questions should take no longer than learning.
     unless_given("evaluate-exact-time", options.evaluate_exact_s, 0.2);
     unless_given("epsilon-start", options.epsilon_start, 0.2);
     unless_given("learning-rate", options.learner.learning_rate, 3e-4);
   }
-  // Of a short run no larger part goes into the held-out problems. Those of a longer session stay these: the run's
-  // config.ini says how many.
+  // A short run gets fewer held-out problems, so that they take no larger part of it. A longer session keeps the
+  // number, which stands in the run's config.ini.
   if (!options.finetune && !options.evaluate && !options.compare) {
     constexpr double kProblemsPerSecond = 1.28, kFewest = 48;
     double seconds = options.time_s;
@@ -471,7 +471,7 @@ bool parse_options(int argc, const char* const* argv, OptionTable& table, TrainO
       if (table.source_of(name) == "default") *count = static_cast<int>(std::lround(*count * share));
     }
   }
-  // Who counts episodes does not want the preset's time to end the run.
+  // With --episodes the preset's time should not end the run.
   if (options.episodes > 0 && table.source_of("time") == "default") options.time_s = kNoTimeLimit;
   return true;
 }

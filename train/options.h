@@ -1,5 +1,5 @@
-// Everything automap-train can be told, the presets, and what the trainer makes of it. docs/training.md explains the
-// choices; `automap-train --help-all` lists them.
+// The options of automap-train, its presets, and the values that the trainer derives from them. docs/training.md
+// explains the choices; `automap-train --help-all` lists them.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 namespace automap::train {
 
 struct TrainOptions {
-  // What is done: training, or one of these with policies as arguments.
+  // The action: training, or one of these with policies as arguments.
   bool evaluate = false, compare = false;
   std::vector<std::string> policies;
 
@@ -35,11 +35,11 @@ struct TrainOptions {
   std::uint64_t seed = 1;
   bool resume = false, deterministic = false;
   double checkpoint_every_s = 120;
-  double rank_timeout_s = 120;  // that a process of several may be silent
+  double rank_timeout_s = 120;  // the longest silence of one process of several
 
   // Actors.
   std::string objective = "value";
-  int round_episodes = 0, plays_per_problem = 8, children = 48;  // round_episodes 0: as the run's length has it
+  int round_episodes = 0, plays_per_problem = 8, children = 48;  // round_episodes 0: chosen by the run's length
   double epsilon_start = 0.6, epsilon_end = 0.05;
   std::uint64_t epsilon_episodes = 0;  // 0: the whole run
   double near_bound = 0.5;             // share of the random choices drawn from the better half by bound
@@ -61,11 +61,11 @@ struct TrainOptions {
   double value_min = 0, value_max = 1;
 
   // Evaluation.
-  std::string evaluate_data;  // empty: the generator of --data, or rows of it that are held out
+  std::string evaluate_data;  // empty: the generator of --data, or held-out rows of its dataset
   std::uint64_t evaluate_seed = 20070404;
   int evaluate_small = 128, evaluate_middle = 48, evaluate_deep = 16;
   std::uint64_t evaluate_every = 0;  // episodes; 0: kEvaluations in a run
-  double evaluate_exact_s = 5;       // exact optimum of one held-out problem
+  double evaluate_exact_s = 5;       // for the exact optimum of one held-out problem
   int patience = 0;                  // evaluations without a better one; 0: never stop early
   int beam = 16;
   double margin = 0, standard_error = 0.0003;                     // --compare
@@ -82,21 +82,21 @@ TrainOptions preset_options(const std::string& preset);
 
 void declare_options(OptionTable& table, TrainOptions& options);
 
-// The threads that `options.threads` comes to: 0 is one for each usable processor, and more than four times those (at
-// least 16) is brought down to as many as those with a warning.
+// The number of threads that `options.threads` asks for: 0 means one for each usable processor. A number above four
+// times those (and above 16) is reduced to that, with a warning.
 int threads_of(const TrainOptions& options);
 
-// Parses twice: the preset (and with --resume the run's own config.ini) gives the defaults of everything else. False
-// when the answer has been printed. `table` must be new; it ends up holding `options`.
+// Parses twice: the preset (and with --resume the run's own config.ini) gives the defaults of everything else. Returns
+// false when the answer has been printed. `table` must be new; it ends up holding `options`.
 bool parse_options(int argc, const char* const* argv, OptionTable& table, TrainOptions& options);
 
-// Checks what belongs together and fills options.learner. Error(kUsage) naming the flags.
+// Checks that options agree with each other and fills options.learner. Throws Error(kUsage) naming the flags.
 void resolve_options(TrainOptions& options);
 
-// --hidden for a network with these layers.
+// Sets --hidden for a network with these layers.
 void set_hidden(TrainOptions& options, const std::vector<int>& widths);
 
-// Options whose value changes what is learned, as name and text: what a checkpoint is compared by.
+// The options whose value changes what is learned, as name and text; a checkpoint is compared by them.
 std::vector<std::pair<std::string, std::string>> learning_options(const OptionTable& table);
 
 }  // namespace automap::train

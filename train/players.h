@@ -1,5 +1,6 @@
-// Who plays the problems of a round: the threads of this process, or those of all ranks of a run (rank_players.h). What
-// is played depends on nobody: a play is its problem's number, its policy, the run's progress and the seed.
+// Players play the problems of a round: on the threads of this process, or on those of all ranks of a run
+// (rank_players.h). Plays do not depend on who plays them: a play is determined by its problem's number, its policy,
+// the run's progress and the seed.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +16,16 @@ namespace automap::train {
 class Players {
  public:
   virtual ~Players() = default;
-  // Begins to play problems first .. first + count - 1, while the caller does something else. `progress`: the share of
-  // the run that is over, for what is played at random (PlayOptions).
+  // Begins to play problems first .. first + count - 1 in the background. `progress` is the share of the run that is
+  // over; it sets the random choices of plays (PlayOptions).
   virtual void begin(std::uint64_t first, std::size_t count, std::shared_ptr<const models::Policy> policy,
                      double progress) = 0;
-  // Waits for all of them, in the order of their numbers. Nothing of the round where it could not be played to its end;
-  // lost() then says why. Throws what a play threw.
+  // Waits for all of them and returns them in the order of their numbers. Returns nothing where the round could not be
+  // played to its end; lost() then says why. Throws what a play threw.
   virtual std::vector<models::Played> finish() = 0;
-  // Empty, or what went wrong with the processes: "rank 1 (node2) is gone". No round can be begun then.
+  // The failure of the processes: "rank 1 (node2) is gone"; no round can be begun then. Empty: none.
   virtual std::string lost() const { return {}; }
-  // A process other than this one was asked to stop.
+  // Returns true if a process other than this one was asked to stop.
   virtual bool stop_requested() const { return false; }
 };
 

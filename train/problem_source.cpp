@@ -96,7 +96,7 @@ class Dataset : public ProblemSource {
   static std::uint64_t held_out(std::uint64_t block) {
     return block * kRowsPerHeldOut + Rng(0, kHeldOutStream, block).below(kRowsPerHeldOut);
   }
-  // Which of two rows chooses; the other one judges.
+  // The one of two rows that chooses; the other one judges.
   static std::uint64_t chosen_of_two(std::uint64_t pair) { return Rng(1, kHeldOutStream, pair).below(2); }
   std::uint64_t row_of(std::uint64_t i) const {
     if (rows_ == Rows::kAll) return i;

@@ -1,4 +1,4 @@
-// What the ranks of a run say to each other. Rank 0 speaks first, the others answer:
+// Messages between the ranks of a run. Rank 0 speaks first, the others answer:
 //
 //   rank 0                          the others
 //   kCollect                        kHello: who they are and what they were started with, or kFailed
@@ -6,7 +6,7 @@
 //   kCollect                        kPlayed: the plays, or kFailed
 //   kEnd: exit code, why            kBye
 //
-// Bytes as ByteWriter makes them; numbers are those of the machine, all of one kind.
+// ByteWriter makes the bytes; numbers have the machine's byte order, which is the same on all machines of a run.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace automap::train {
 
 enum class RankMessage : std::uint8_t { kCollect, kPlay, kEnd, kHello, kPlayed, kFailed, kBye };
 
-// What has to be the same for every rank, and who this one is.
+// The facts that must be the same for every rank, and the identity of this one.
 struct RankFacts {
   std::string program;                                       // version and revision
   std::vector<std::pair<std::string, std::string>> options;  // learning_options()
@@ -33,7 +33,7 @@ struct RankFacts {
 };
 RankFacts facts_of_this_process();  // host and process
 
-// Empty, or what differs, as "--seed is 2, for rank 0 it is 1"; at most three differences.
+// The differences of two ranks' facts, as "--seed is 2, for rank 0 it is 1", at most three of them; empty: none.
 std::string rank_difference(const RankFacts& ours, const RankFacts& theirs);
 
 struct PlayOrder {
@@ -58,7 +58,7 @@ std::string bytes_of_message(const PlayAnswer& answer);
 std::string bytes_of_message(const EndOrder& order);
 std::string bytes_of_message(const Error& failure);
 
-// Error(kData) naming `source` where the bytes are no message, or not of this kind.
+// These throw Error(kData) naming `source` where the bytes are no message, or not of this kind.
 RankMessage kind_of_message(std::string_view bytes, const std::string& source);
 RankFacts facts_of_message(std::string_view bytes, const std::string& source);
 PlayOrder order_of_message(std::string_view bytes, const std::string& source);

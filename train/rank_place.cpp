@@ -46,7 +46,7 @@ std::string first_host(const std::string& list) {
     if (c == '[') {
       inside = true;
     } else if (inside ? (c == '-' || c == ',' || c == ']') : c == ',') {
-      // What follows the brackets of the first machine would be a suffix, which Slurm does not write.
+      // Text behind the brackets of the first machine would be a suffix, which Slurm does not write.
       break;
     } else {
       out += c;

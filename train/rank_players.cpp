@@ -99,7 +99,7 @@ std::vector<models::Played> RankPlayers::finish() {
   ++traffic_.rounds;
   const double waited_s = seconds_since(own_done), round_s = std::max(1e-6, seconds_since(begun_));
   traffic_.waited_s += waited_s;
-  // Who plays what changes nothing but the time: the share grows while rank 0 waits and shrinks while others do.
+  // The division of a round changes only its time: the share grows while rank 0 waits and shrinks while others do.
   constexpr double kMostChange = 0.3, kLeastShare = 0.01, kMostShare = 0.95;
   const double change = std::clamp((waited_s - least_idle_s) / round_s, -kMostChange, kMostChange);
   own_share_ = std::clamp(own_share_ * (1 + change), kLeastShare, kMostShare);
@@ -113,8 +113,8 @@ void RankPlayers::lose(int rank) {
 void end_ranks(models::RankLink& link, int exit_code, const std::string& message) {
   const std::string bytes = bytes_of_message(EndOrder{exit_code, message});
   for (int rank = 1; rank < link.size(); ++rank) {
-    // The answer is waited for so that this process does not close the connection before its words have arrived. What
-    // was still being sent comes first.
+    // Waits for the answer, so that this process does not close the connection before its words have arrived. A message
+    // that was still being sent comes first.
     if (!link.send(rank, bytes)) continue;
     link.receive(rank);
   }

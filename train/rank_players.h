@@ -1,6 +1,6 @@
-// A round played by all ranks of a run (docs/training.md, "Many machines"). Rank 0 learns, writes and prints; it hands
-// out blocks of a round's problems with the weights they are to be played with, and gathers the plays in the order of
-// the problems' numbers, so that nothing depends on how many ranks there are nor on who played what. No LibTorch.
+// All ranks of a run play a round together (docs/training.md, "Many machines"). Rank 0 learns, writes and prints; it
+// hands out blocks of a round's problems with the weights to play them with, and gathers the plays in the order of the
+// problems' numbers, so that results depend neither on the number of ranks nor on who played what. No LibTorch.
 #pragma once
 
 #include <chrono>
@@ -16,16 +16,16 @@
 
 namespace automap::train {
 
-// Rank 0's.
+// The players of rank 0.
 class RankPlayers : public Players {
  public:
   struct Traffic {
     std::uint64_t rounds = 0, sent_bytes = 0, received_bytes = 0;  // to and from all the others together
-    double waited_s = 0;                                           // for them, rank 0 having done its part
+    double waited_s = 0;                                           // for the others, after rank 0 had done its part
   };
 
   // Asks the others who they are. Throws Error(kConfig) naming a rank that was started with another program, other
-  // options or data than rank 0, and what differs; what another rank has failed with, that rank in front of it;
+  // options or data than rank 0, and what differs; the error of another rank, with that rank's name in front;
   // Error(kIo) when one is gone. `own` plays this rank's part.
   RankPlayers(models::RankLink& link, Players& own, const RankFacts& facts);
 
@@ -49,7 +49,7 @@ class RankPlayers : public Players {
   Players& own_;
   std::vector<Other> others_;  // [rank], the first unused
   int own_threads_ = 1;
-  double own_share_ = 0;  // of a round's problems; moves to where nobody waits
+  double own_share_ = 0;  // of a round's problems; rises while rank 0 waits, falls while others do
   std::chrono::steady_clock::time_point begun_;
   std::string lost_;
   bool stop_requested_ = false;
@@ -59,9 +59,9 @@ class RankPlayers : public Players {
 // Tells the others that the run is over, and waits until they know.
 void end_ranks(models::RankLink& link, int exit_code, const std::string& message);
 
-// What every other rank does until rank 0 ends the run: plays what it is told to. Returns the exit code: rank 0's, or
-// 75 with a message when rank 0 is gone. `open` gives this rank's facts and players; what it or a play throws is told
-// to rank 0 and thrown.
+// Runs a rank other than 0 until rank 0 ends the run: it plays the problems that it is told to. Returns the exit code:
+// rank 0's, or 75 with a message when rank 0 is gone. `open` gives this rank's facts and players; an error of `open` or
+// of a play is sent to rank 0 and thrown.
 struct RankWork {
   RankFacts facts;
   std::unique_ptr<Players> players;

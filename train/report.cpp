@@ -65,7 +65,7 @@ std::string table_of(const std::vector<std::vector<std::string>>& rows, bool as_
   return table.render();
 }
 
-// Who sets it: updates per play are the same whoever does.
+// Names the side that sets the pace: updates per play are the same either way.
 std::string pace(int threads, double learner_share) {
   constexpr double kBusy = 0.9;
   if (threads == 1) return "";

@@ -1,4 +1,4 @@
-// What a run says about itself: tables of gaps, report.md, run.json.
+// Reports of a run: tables of gaps, report.md, run.json.
 #pragma once
 
 #include <string>
@@ -11,19 +11,19 @@
 
 namespace automap::train {
 
-// Planners against held-out sets: gaps and time. For a terminal, or as a Markdown table.
+// A table of planners by held-out sets, with gaps and time, for a terminal or as Markdown.
 std::string quality_table(const Evaluation& evaluation, const std::vector<PlannerLengths>& planners, bool markdown);
-// Greedy, beam and corridor against families of problems (Markdown).
+// A Markdown table of greedy, beam and corridor by families of problems.
 std::string family_table(const Evaluation& evaluation, const std::vector<PlannerLengths>& planners);
 Json quality_json(const Evaluation& evaluation, const std::vector<PlannerLengths>& planners);
 
-// Of a policy's searches to something else on the same problems: below 0 the policy is better.
+// The difference of a policy's search to another search on the same problems; below 0 the policy is better.
 struct Difference {
   std::string planner, to;
   PairedDifference paired;
 };
-// To the same searches without a network, of the search that plans to random weights, and to `started_with` (may be
-// empty).
+// Differences to the same searches without a network, of the policy's last search to random weights, and to
+// `started_with` (may be empty).
 std::vector<Difference> differences_of(const Evaluation& evaluation, const std::vector<PlannerLengths>& planned,
                                        const std::vector<PlannerLengths>& started_with = {});
 std::string difference_table(const std::vector<Difference>& differences, bool markdown);
@@ -39,7 +39,8 @@ std::string evaluation_cost(const TrainCounters& counters, const Evaluation& eva
 // it.
 std::string best_text(const TrainResult& result);
 
-// One page. `policy_planners`: plan() of the best policy; `started_with`: that of what training began with.
+// The report of a run on one page. `policy_planners`: plan() of the best policy; `started_with`: plan() of the policy
+// that training began with.
 std::string report_markdown(const TrainOptions& options, const ProblemSource& source, const Evaluation& evaluation,
                             const TrainResult& result, const std::vector<PlannerLengths>& policy_planners,
                             const std::vector<PlannerLengths>& started_with, int threads);

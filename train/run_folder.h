@@ -10,14 +10,14 @@ namespace automap::train {
 
 class RunFolder {
  public:
-  // Takes the lock when the folder is there, so that nothing in it changes while it is read. Nothing is created besides
-  // the lock's file. Throws Error(kIo) naming the owner when another process has it.
+  // Takes the lock when the folder exists, so that its files do not change while they are read. Creates nothing besides
+  // the lock's file. Throws Error(kIo) naming the owner when another process has the lock.
   RunFolder(std::string folder, bool resume);
 
-  // There is a checkpoint to go on from.
+  // True if there is a checkpoint to go on from.
   bool resuming() const { return resuming_; }
-  // Makes the folder where it was missing, takes its lock, and removes what killed runs left half written. Throws
-  // Error(kUsage) when it holds a run that was not to be resumed, Error(kIo).
+  // Makes the folder where it was missing, takes its lock, and removes the half-written files of killed runs. Throws
+  // Error(kUsage) when the folder holds a run and `resume` was false, Error(kIo).
   void prepare();
   // To be called before anything is written: throws Error(kIo) when the folder was removed or replaced.
   void check() const;

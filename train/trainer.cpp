@@ -19,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 
 // Rounds are short enough for the evaluations of a run, and no longer than this.
 constexpr int kRounds = 48, kMostRoundPlays = 1024;
-// Where only a clock says how long a run is: the first round, from which on they grow.
+// The first round where only a clock says how long a run is; later rounds grow.
 constexpr int kFirstRoundPlays = 32;
 constexpr char kScoreName[] = "gap/score";
 
@@ -77,7 +77,7 @@ class Trainer {
       counters_.seconds = earlier_seconds_ + trained_s();
       stopped = players_.stop_requested() || (settings_.stop_requested && settings_.stop_requested());
       if (stopped) reason = "a signal";
-      // The round that could not be played to its end is played again by whoever goes on.
+      // A round that could not be played to its end is played again by the next session.
       if (!players_.lost().empty()) {
         stopped = true;
         reason = "the loss of a process: " + players_.lost();
@@ -113,18 +113,18 @@ class Trainer {
   }
 
  private:
-  // Of this session, looks at held-out problems left out: they are no training.
+  // The session's seconds of training; evaluations are left out.
   double trained_s() const { return seconds_since(start_) - evaluation_seconds_; }
 
-  // Whether a clock has a part in what is learned.
+  // True if what is learned depends on a clock.
   bool by_clock() const { return !settings_.deterministic && settings_.time_s < kNoTimeLimit; }
-  // The plays asked for, or what stands for the time; 0: only a clock says when the run is over.
+  // The plays asked for, or those that stand for the time; 0: only a clock says when the run is over.
   double plays_asked() const {
     if (settings_.episodes > 0) return static_cast<double>(settings_.episodes);
     return by_clock() ? 0 : kPlaysPerSecond * settings_.time_s;
   }
-  // The share of the run that is over after so many plays and seconds of training; above 1 when it goes on all the
-  // same.
+  // The share of the run that is over after so many plays and seconds of training; above 1 when the run goes on beyond
+  // it.
   double share_at(double plays, double seconds) const {
     const double of_plays = plays_asked() > 0 ? plays / plays_asked() : 0;
     return by_clock() ? std::max(of_plays, seconds / settings_.time_s) : of_plays;

@@ -1,14 +1,14 @@
-// The training loop: rounds of plays and updates, side by side.
+// The training loop runs rounds of plays and updates side by side.
 //
 // While the learner learns from the plays of round r, the actors play round r + 1 with the weights published before
-// those updates: the lag is fixed, so that what is played depends on the seed only and never on the number of threads.
-// How many updates a round gets is fixed, too: replay_ratio decisions learned from per decision played. Who is done
+// those updates: the lag is fixed, so that plays depend on the seed only and never on the number of threads. The number
+// of updates per round is fixed, too: replay_ratio decisions learned from per decision played. The side that is done
 // first helps (the learner plays along) or waits, so that the recipe is the same on any machine and only its speed is
 // not.
 //
-// Schedules that last as long as the run, the rhythm of evaluations and the size of rounds follow its progress: the
-// share of the plays asked for that have been learned from, or of the time asked for (the larger of both), which never
-// falls. With `deterministic` no clock has a part in it: kPlaysPerSecond plays stand for a second.
+// Schedules that last as long as the run, the rhythm of evaluations and the size of rounds follow the run's progress,
+// which never falls: the share of the plays asked for that have been learned from, or of the time asked for (the larger
+// of both). With `deterministic` no clock has a part in it: kPlaysPerSecond plays stand for a second.
 #pragma once
 
 #include <cstdint>
@@ -28,15 +28,17 @@ namespace automap::train {
 
 // No limit of time.
 constexpr double kNoTimeLimit = 1e9;
-// About what one thread plays and learns.
+// About the plays that one thread plays and learns from in a second.
 constexpr double kPlaysPerSecond = 300;
-// Of a run, where nobody says how many plays are between two: behind the start so many, the end among them.
+// The number of evaluations after the start, the one at the end included, where the options give no number of plays
+// between two.
 constexpr int kEvaluations = 24;
 
 struct TrainerSettings {
   models::PlayOptions play;
   std::uint64_t seed = 1;
-  int round_problems = 0;  // of a round; 0: so many that a run has some kRounds, of kMostRoundPlays plays at most
+  int round_problems =
+      0;  // problems of a round; 0: chosen so that a run has some kRounds rounds of at most kMostRoundPlays plays
   int batch = 256;
   double replay_ratio = 4;
   double time_s = 600;  // over all sessions; kNoTimeLimit: none
@@ -45,27 +47,27 @@ struct TrainerSettings {
   double checkpoint_every_s = 60;
   std::uint64_t evaluate_every = 0;  // plays; 0: kEvaluations in a run
   int patience = 0;
-  // The policy file that the learner's weights come from: what policy.bin is as long as nothing better was learned.
-  // Empty: they are fresh.
+  // The policy file that the learner's weights come from; it is also policy.bin as long as nothing better was learned.
+  // Empty: the weights are fresh.
   std::string start_policy;
   std::string folder;  // of the run: checkpoint, policy.bin, curves.csv, the event file
   std::vector<std::pair<std::string, std::string>> options;  // for the checkpoint
   // JSON for the policy file; empty: "{}".
   std::function<std::string(const TrainCounters& counters)> provenance;
-  // Called before a policy or a checkpoint is written; what it throws ends the run instead.
+  // Called before a policy or a checkpoint is written; its exceptions end the run without writing.
   std::function<void()> before_writing;
   // Polled between rounds; true ends the session with a checkpoint.
   std::function<bool()> stop_requested;
-  // Who plays; null: the threads of the pool. When they lose a process the session ends as by a signal, with what was
-  // learned so far.
+  // The players of the rounds; null: the threads of the pool. When they lose a process the session ends as by a signal,
+  // with what was learned so far.
   Players* players = nullptr;
 };
 
 struct TrainResult {
   TrainCounters counters;
-  bool stopped = false;  // by a signal, or since a process was lost
+  bool stopped = false;  // by a signal, or because a process was lost
   std::string reason;    // why it ended: "1h of training", "no better policy in 10 evaluations", ...
-  // Nothing that was learned had a smaller mean gap than what the run began with, which is the best then.
+  // True if no learned policy had a smaller mean gap than the start, which is then the best.
   bool start_won() const { return counters.evaluations > 0 && counters.best_episodes == 0; }
   double session_seconds = 0;
   std::uint64_t session_plays = 0, session_steps = 0, session_after_states = 0, session_updates = 0;
@@ -74,8 +76,8 @@ struct TrainResult {
 };
 
 // Trains until the time, the episodes or the patience are over, or a stop is asked for; writes a checkpoint at the end
-// in any case. `resume` (may be null) is where an earlier session ended; its learner_state is used up, because it is as
-// large as everything else in memory together.
+// in any case. `resume` (may be null) is the checkpoint of an earlier session; its learner_state is released, because
+// it is as large as everything else in memory together.
 TrainResult train(LearnerPort& learner, const ProblemSource& source, const Evaluation& evaluation, WorkerPool& pool,
                   const TrainerSettings& settings, Checkpoint* resume);
 

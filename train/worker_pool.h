@@ -1,5 +1,5 @@
-// Threads that work through numbered tasks while the caller does something else: actors and evaluation run on it.
-// Which thread takes which task is left to chance; results are stored by task number, so that nothing depends on it.
+// A pool of threads works through numbered tasks while the caller does something else; actors and evaluation run on it.
+// Threads take tasks in no fixed order; results are stored by task number, so that nothing depends on it.
 #pragma once
 
 #include <atomic>
@@ -15,16 +15,16 @@ namespace automap::train {
 
 class WorkerPool {
  public:
-  // `background` threads; with 0 the caller does everything itself in wait().
+  // Starts `background` threads; with 0 the caller does everything itself in wait().
   explicit WorkerPool(int background);
-  // Tasks that have not begun are dropped, those that run are waited for.
+  // Drops tasks that have not begun and waits for those that run.
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
   // Begins task(0) .. task(count - 1), each once. The job before must have been waited for.
   void start(std::size_t count, std::function<void(std::size_t)> task);
-  // Tasks that have ended.
+  // The number of tasks that have ended.
   std::size_t done() const { return ended_.load(std::memory_order_acquire); }
   // Works along until every task has ended. Throws what the failed task with the smallest number threw; after a failure
   // no further task begins.

@@ -110,7 +110,7 @@ void check_port(int port) {
                   "choose another one for all ranks: MASTER_PORT=" + std::to_string(port < kLast ? port + 1 : 29500));
 }
 
-// Whether somebody listens at rank 0's port within the time. c10d asks once a second and logs each time.
+// Waits until a process listens at rank 0's port; false after the timeout. c10d asks once a second and logs each time.
 bool wait_for_port(const RankPlace& place, milliseconds timeout) {
   const auto until = std::chrono::steady_clock::now() + timeout;
   addrinfo hints{}, *found = nullptr;
@@ -206,7 +206,7 @@ class GlooLink : public RankLink {
  private:
   using Clock = std::chrono::steady_clock;
   using Work = decltype(std::declval<c10d::ProcessGroupGloo&>().barrier());
-  // What has come from another rank, and when.
+  // The messages that have come from another rank, and the time of the last sign of it.
   struct Peer {
     std::deque<std::string> messages;
     Clock::time_point heard;

@@ -222,7 +222,7 @@ struct Learner::State {
     return buffer.data();
   }
 
-  // Where the gradient of action_outputs() is to be written; finish_gradient() takes it to the row's, `row`.
+  // The buffer for the gradient of action_outputs(); finish_gradient() carries it over to the row's, `row`.
   float* action_gradients(const DecisionView& decision, float* row) {
     if (!options.dueling) return row;
     action_gradient.assign(static_cast<std::size_t>(decision.actions * loss.outputs()), 0.0f);
@@ -249,7 +249,8 @@ struct Learner::State {
     return best;
   }
 
-  // What the target of one sampled decision is made of; bootstrap.. of the decision n steps later.
+  // The parts of the target of one sampled decision; next_row, next_action and `next` belong to the decision n steps
+  // later.
   struct Target {
     ReturnTarget returns;
     std::size_t next_row = 0;  // in next_inputs
@@ -275,13 +276,13 @@ struct Learner::State {
   AdamState adam;
   std::uint64_t updates = 0;
   double progress = 0;  // of the run
-  // When the target network was last copied.
+  // The time of the last copy into the target network.
   std::uint64_t copied_updates = 0;
   double copied_progress = 0;
   EpisodeReplay replay;
   LabelReplay labels;
 
-  // Of one update; kept so that it does not allocate.
+  // Buffers of one update, kept so that it does not allocate.
   LossScratch scratch;
   std::vector<ReplaySample> samples;
   std::vector<const Decision*> label_samples;

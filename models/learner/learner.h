@@ -27,8 +27,8 @@ class Learner {
   explicit Learner(const LearnerOptions& options);
   ~Learner();
 
-  // Into the replay (the oldest leave). Labelled decisions also go into the replay of labels. Throws Error(kUsage) for
-  // labels when gamma is not 1 (exact y are not discounted).
+  // Adds an episode to the replay (the oldest leave). Labelled decisions also go into the replay of labels. Throws
+  // Error(kUsage) for labels when gamma is not 1 (exact y are not discounted).
   void add(Episode episode);
   std::size_t episodes() const;   // in the replay
   std::size_t decisions() const;  // of those episodes
@@ -39,7 +39,7 @@ class Learner {
   // beta_updates: 0; target_copies). 0 until somebody says so; it never falls, whoever resumes a run for longer.
   void set_progress(double progress);
 
-  // One gradient step on a batch drawn from the replay. Throws Error(kConfig) when the loss is no longer finite.
+  // Makes one gradient step on a batch drawn from the replay. Throws Error(kConfig) when the loss is no longer finite.
   LearnerMetrics update();
   std::uint64_t updates() const;
 
@@ -50,7 +50,7 @@ class Learner {
   // architecture differs, naming both; the objective may differ.
   void load_policy(const Policy& policy);
 
-  // Everything needed to go on bit-equal: weights, Adam moments, target, EMA, replay, priorities, random state.
+  // The state to resume from bit-equal: weights, Adam moments, target, EMA, replay, priorities, random state.
   std::string save_state() const;
   // Throws Error(kData) naming `source` when the bytes are damaged, Error(kConfig) naming the first option that differs
   // (threads and device may); the learner stays as it was then.

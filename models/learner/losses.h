@@ -1,6 +1,6 @@
-// The learner's losses with their gradients by hand, in plain loops: LibTorch multiplies matrices, these decide what is
-// learned. No LibTorch. Everything is one decision or one group of rows at a time; gradients are added, multiplied by
-// `weight`, to what is there.
+// The learner's losses and their hand-written gradients, in plain loops; LibTorch only multiplies matrices. No
+// LibTorch. A call takes one decision or one group of rows; it adds gradients, multiplied by `weight`, to those that
+// are there.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace automap::models {
 
-// What the network's outputs for one after-state (or one action) mean: policy.h's Head, and how it is fitted.
+// The meaning of the network's outputs for one after-state (or one action): policy.h's Head, and how it is fitted.
 struct LossOptions {
   bool residual = true;
   bool bounded = false;  // with residual and a scalar head: Head::kBounded
@@ -31,7 +31,7 @@ struct LossScratch {
   std::vector<double> masses, target, positions, score, share;
 };
 
-// What y of one row starts from: log_bound, 0 without the residual form; and the range of the bounded form.
+// The base of one row's y: log_bound, 0 without the residual form; and the range of the bounded form.
 struct RowBase {
   RowBase(double bound, double range_above = 0) : log_bound(bound), range(range_above) {}
   double log_bound, range;

@@ -1,6 +1,6 @@
-// Learning while searching: one learner and the policy that plays next, for searches that learn on the very problem
-// they search (plan/partition/learned, plan/planners/learned). Updates are owed per decision played, so that the recipe
-// does not depend on the machine.
+// A learner for searches that learn on the very problem they search (plan/partition/learned, plan/planners/learned),
+// with the policy that plays next. Updates are owed per decision played, so that the recipe does not depend on the
+// machine.
 #pragma once
 
 #include <cstdint>
@@ -30,11 +30,11 @@ class OnlineLearner {
   bool learn(std::vector<Episode> episodes);
   // Plays next; empty: nothing was learned yet and there was none to start from.
   const std::optional<Policy>& policy() const { return policy_; }
-  // Of the learner as it is now.
+  // The policy of the learner as it is now.
   Policy learned(std::string provenance_json) const { return learner_.policy(std::move(provenance_json)); }
   std::uint64_t updates() const { return learner_.updates(); }
 
-  // Everything needed to go on bit-equal, and back. Throws as Learner::load_state does.
+  // Save and restore the state, so that the learner resumes bit-equal. load_state throws as Learner::load_state does.
   std::string save_state() const;
   void load_state(std::string_view bytes, const std::string& source);
 

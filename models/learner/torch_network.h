@@ -29,7 +29,7 @@ class TorchNetwork {
 
   // out [rows][outputs()], without gradients.
   void forward(const float* weights, const float* inputs, int rows, float* out);
-  // The same, remembering it for backward(). `weights` and `inputs` must stay until then.
+  // Does the same and remembers it for backward(). `weights` and `inputs` must stay until then.
   void forward_training(const float* weights, const float* inputs, int rows, float* out);
   // Gradient of sum(out * out_gradient) in the weights, [num_weights()].
   void backward(const float* out_gradient, float* gradient);

@@ -21,13 +21,13 @@ namespace {
 // Plans that fill a device so far may be what memory left of longer ones.
 constexpr double kMemoryDecides = 0.9;
 
-// Whether memory leaves no plan, or fills a device of it.
+// True if no plan fits into memory, or a device of the plan is nearly full.
 bool memory_decides(const StepPlan& found) {
   if (!found.result.plan) return found.result.least_memory_bytes > 0;
   return fullest_share(place(*found.problem, *found.result.plan)) > kMemoryDecides;
 }
 
-// Of both profiles where memory decides.
+// Searches with both profiles where memory decides.
 StepPlan search_within_memory(Question& question, const OtherProfile& other, bool* other_profile) {
   StepPlan found = search_step(question);
   if (!other || answers_at_once(question.request.planner) || found.result.cut_by_time || question.request.stopped() ||
@@ -73,7 +73,7 @@ void put_in_place(const Question& question, Candidate own, Answer* out) {
   out->one_width = std::move(own);
 }
 
-// What makes a candidate of one width the plan, if it is as asked and shorter.
+// Makes a candidate of one width the plan, if it is as asked and shorter.
 bool take(const Question& question, Candidate& one, Answer* out) {
   if (!one.found() || !one.of_one_width() || one.ordered() || !shorter(one, out->one_width, out->notes)) return false;
   std::optional<Candidate> own = as_asked(question, one, &one.left_out);
@@ -97,7 +97,7 @@ void note_widths(const Question& question, const Candidate& one, Answer* out) {
   }
 }
 
-// Of plans as long the leanest. A planner that was named has its own plan.
+// Takes the leanest of plans of the same length. A planner that was named keeps its own plan.
 void prefer_lean(const Question& question, Answer* out) {
   if (question.request.planner != PlannerKind::kAuto || out->notes.objective != Objective::kSimulated || out->mixed ||
       out->notes.cut_by_time) {
@@ -121,7 +121,7 @@ void prefer_lean(const Question& question, Answer* out) {
   }
 }
 
-// Whether it is the best so far of the schedules that alone are asked for.
+// True if it is the best so far of the only schedules asked for.
 bool only_ordered(const Question& question, const Candidate& one, const Answer& out) {
   return one.ordered() && question.beside.only && out.notes.objective == Objective::kSimulated &&
          (!out.ordered || one.simulated_step_ms < out.ordered->simulated_step_ms);
@@ -138,7 +138,7 @@ bool only_ordered(const Question& question, const Candidate& one, const Answer& 
               "--stages, --micro-batch or another --schedule may help");
 }
 
-// Whether an ordered plan is to be the plan: shorter by more than plans as long are, or shorter and no fuller.
+// True if an ordered plan should be the plan: it is shorter by more than kSameLength, or shorter and no fuller.
 bool worth_its_memory(const Candidate& one, const Candidate& than) {
   const bool leaner = one.memory_bytes * than.capacity_bytes <= than.memory_bytes * one.capacity_bytes;
   return leaner || one.simulated_step_ms < than.simulated_step_ms * (1 - kSameLength);
@@ -156,7 +156,7 @@ bool plan_at_the_split(const Question& question, Answer* out) {
   return taken;
 }
 
-// Of plans of one width, in what is left of the time. Nobody asks for them beside an ordered plan.
+// Closes the bounds on plans of one width, in the rest of the time. Beside an ordered plan they are not needed.
 void close(const Question& rest, const std::function<double()>& spent_ms, Answer* out) {
   Bounds& bounds = out->bounds;
   if (!bounds.open) return;
@@ -172,7 +172,7 @@ void close(const Question& rest, const std::function<double()>& spent_ms, Answer
   proven_ms = !proven ? 0 : proven_ms > 0 ? proven_ms : out->notes.planning_ms;
 }
 
-// What the question's framework cannot run is no plan of any kind.
+// A plan that the question's framework cannot run is no plan of any kind.
 std::optional<Candidate> find(const KindRow& row, const KindTurn& turn) {
   const Question& question = turn.question;
   try {
@@ -192,7 +192,7 @@ std::optional<Candidate> find(const KindRow& row, const KindTurn& turn) {
 Answer answer(Question& question, const std::vector<KindRow>& kinds, const OtherProfile& other) {
   apply_framework(question);
   bool other_profile = false;
-  // Where plans of one schedule alone are asked for, those of others, which it is searched beside, are no answer.
+  // If plans of one ordered schedule alone are asked for, the plans that the search starts from are no answer.
   const auto better = question.request.better;
   if (question.beside.only) question.request.better = {};
   Answer out = answer_of(search_within_memory(question, other, &other_profile));

@@ -1,5 +1,5 @@
-// The answer to a question: the shortest plan that it allows, the best of every kind beside it (explorer, paper Fig.
-// 5), and what no plan can be below.
+// The answer to a question holds the shortest plan that the question allows, the best plan of every kind (explorer,
+// paper Fig. 5), and lower bounds on all plans.
 #pragma once
 
 #include <functional>
@@ -41,13 +41,14 @@ struct Answer {
   bool other_profile = false;
 };
 
-// Where memory leaves no plan, or fills a device of it, the question is asked of this profile, too, and the shorter of
-// both plans counts. Nothing: there is no other.
+// Gives another profile of the same model, or none. Where no plan fits into memory, or the plan nearly fills a device,
+// the question is asked of this profile, too, and the shorter of both plans counts.
 using OtherProfile = std::function<pipeline::Profile()>;
 
-// One of the kinds' plans that is shorter than what was searched and as the question asks becomes the plan, its split
-// of the batch a premise of the bounds. Kinds for which no time is left have no row. Stopped by the request's limits
-// like plan_step, and throws as it does. `question` has the profile that the answer is about afterwards.
+// Answers a question with the plan search and these kinds. If a kind's plan is shorter than the searched one and as the
+// question asks, it becomes the plan, and its split of the batch a premise of the bounds. Kinds for which no time is
+// left have no row. Stops by the request's limits like plan_step, and throws as it does. Afterwards `question` has the
+// profile that the answer is about.
 Answer answer(Question& question, const std::vector<KindRow>& kinds, const OtherProfile& other = {});
 
 // Cuts of the plan at whole layers (layers.h), in what is left of the request's time.

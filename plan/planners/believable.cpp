@@ -26,7 +26,8 @@ std::vector<std::string> device_types(const Cluster& cluster) {
   return types;
 }
 
-// Whether links inside servers (between servers) were measured themselves, in all servers; nothing: there are none.
+// True where the links inside servers (between servers) were measured themselves, in all servers; nothing: there are no
+// such links.
 struct LinkBasis {
   bool measured = false;
   std::string text;

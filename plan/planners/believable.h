@@ -1,4 +1,4 @@
-// How far the numbers under a plan are expected to be off, and by what that is known.
+// Estimates the expected error of the numbers under a plan, and names the source of each estimate.
 #pragma once
 
 #include <optional>
@@ -21,8 +21,9 @@ struct ExpectedErrors {
 // The largest over the devices and links of the cluster.
 ExpectedErrors expected_errors(const pipeline::Profile& profile, const machine::Cluster& cluster);
 
-// The same in sentences: the error of each kind of device with what it was measured on, and which of the constants that
-// matter for the profile's work are assumptions; the links; memory. `own`: the device of a file, where one was given.
+// States the expected errors in sentences: that of each kind of device with what it was measured on, and which of the
+// constants that matter for the profile's work are assumptions; the links; memory. `own`: the device of a file, where
+// one was given.
 std::vector<std::string> expected_errors_text(const pipeline::Profile& profile, const machine::Cluster& cluster,
                                               const std::optional<machine::DeviceModel>& own = {});
 

@@ -11,7 +11,7 @@ namespace automap::planners {
 
 BoundScope Bounds::scope(const machine::Cluster& cluster) const {
   const int all_of_them = cluster.num_devices();
-  // Of each width: the micro-batches considered on each number of devices.
+  // By width: the micro-batches considered on each number of devices.
   std::map<int, std::map<int, std::set<double>>> of_widths;
   std::set<double> all;
   std::set<int, std::greater<>> counts;

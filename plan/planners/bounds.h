@@ -1,4 +1,4 @@
-// What no plan of a class is below, and which plans those are.
+// Lower bounds on all plans of a class, and the classes that they cover.
 #pragma once
 
 #include <string>

@@ -38,7 +38,7 @@ StepSize split_of(const Problem& problem) {
   return size;
 }
 
-// What the stages come to.
+// Computes the figures of the candidate from its stages.
 void count(Candidate* one) {
   const pipeline::PlacedPlan& placed = one->placed;
   one->step_ms = value_ms(placed);

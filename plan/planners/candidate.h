@@ -1,4 +1,4 @@
-// A plan that somebody found for a question, counted by the one cost that all plans have.
+// A candidate is a plan that a search found for a question; all candidates are priced by one cost model.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ struct Candidate {
   std::string kind;      // a row of kinds.h
   std::string found_by;  // a planner as PlanResult names it, or the kind
   StepSize size;         // the split of the batch, and the devices; of stages of different widths: of single devices
-  // What the plan stands on: of one width the problem of its replicas; else those of every width.
+  // The problem that prices the plan: for one width the problem of its replicas, else the one of every width.
   std::shared_ptr<const pipeline::Problem> problem;
   std::shared_ptr<const pipeline::MixedProblem> mixed;
   pipeline::PlacedPlan placed;  // the stages, on these; none: there is no plan
@@ -28,8 +28,8 @@ struct Candidate {
   std::string layout;           // as frameworks name it, "dp=2,pp=3", where it is one
   double step_ms = 0;           // V; of an ordered schedule, which has none, the simulated step
   double simulated_step_ms = 0;
-  // Of the device with the least room to spare, by share; without a plan what the lightest needs where memory leaves
-  // none, else 0.
+  // The memory of the device with the smallest share of free memory. Without a plan: the need of the plan with the
+  // least memory if memory is the reason, else 0.
   double memory_bytes = 0, capacity_bytes = 0;
   std::string why;                                // what limits it; without a plan: why there is none
   std::string left_out;                           // why it is not the plan though it is shorter
@@ -45,11 +45,11 @@ struct Candidate {
   pipeline::MixedPlan mixed_plan() const;                               // of stages of any widths, on `mixed`
 };
 
-// None of this kind.
+// A row of this kind without a plan.
 Candidate no_candidate(const std::string& kind, const std::string& why);
 // A plan of one width, on a problem of the split; counted.
 Candidate candidate_of(const std::string& kind, std::shared_ptr<const pipeline::Problem> problem, pipeline::Plan plan);
-// The same of the plan that a search came to; none where it found none.
+// The plan that a search found; no plan where it found none.
 Candidate candidate_of(const std::string& kind, StepPlan found);
 Candidate candidate_of(const std::string& kind, std::shared_ptr<const pipeline::MixedProblem> problem,
                        const pipeline::MixedPlan& plan);
@@ -57,9 +57,9 @@ Candidate candidate_of(const std::string& kind, std::shared_ptr<const pipeline::
 // Bounds of a search, with what they are about.
 Bounds bounds_of(const StepPlan& found);
 
-// Whether the question asks for plans like this one, of one width: so many stages under that schedule, variants that
-// its options have, and the split of the batch left open. The same plan on a problem of the question's
-// own options, feasible there; nothing: it does not, and `why_not` says why.
+// Returns `one`, which is of one width, on a problem of the question's own options, if the question asks for such plans
+// (the stage count, the schedule, variants that its options have, and the split of the batch left open) and the plan is
+// feasible there. Returns nothing otherwise, and `why_not` says why.
 std::optional<Candidate> as_asked(const Question& question, const Candidate& one, std::string* why_not = nullptr);
 
 // "4 stages on 2, 2, 2, 2 devices, replicas of 2, micro-batches of 8".

@@ -40,7 +40,7 @@ class Listing {
  public:
   Listing(const Servers& servers, int width, std::size_t most) : servers_(servers), width_(width), most_(most) {}
 
-  // Whether there were no more than `most`.
+  // Returns true if there were no more than `most`.
   bool list() {
     extend();
     return out_.size() <= most_;
@@ -74,7 +74,7 @@ class Listing {
   std::vector<DeviceChoice> out_;
 };
 
-// Of servers that are alike the first ones, in their order.
+// Replaces servers by the first ones like them, in their order.
 DeviceChoice canonical(const Servers& servers, DeviceChoice choice) {
   std::map<int, std::size_t> used;
   for (ServerShare& share : choice) {
@@ -105,7 +105,7 @@ std::vector<DeviceChoice> choices_beside(const Cluster& cluster, int width, cons
     one = canonical(servers, std::move(one));
     if (one != choice && std::find(out.begin(), out.end(), one) == out.end()) out.push_back(std::move(one));
   };
-  // Where something may change: at the ends of a run of equal shares, since it is the same elsewhere in it.
+  // A change is tried only at the ends of a run of equal shares, since it is the same elsewhere in the run.
   const auto ends_a_run = [&](std::size_t s) {
     const auto same = [&](std::size_t a, std::size_t b) {
       return choice[a].devices == choice[b].devices &&

@@ -1,5 +1,5 @@
-// Which devices of a cluster a plan may stand on: how many of each server, and the servers in which order. Servers that
-// are alike are interchangeable, so that of choices which differ only in them one is listed.
+// Lists the devices of a cluster that a plan may use: how many of each server, and the order of the servers. Servers
+// that are alike are interchangeable; of choices that differ only in them one is listed.
 #pragma once
 
 #include <cstddef>
@@ -13,20 +13,21 @@ namespace automap::planners {
 // Servers in an order, each with at least one device of its own.
 using DeviceChoice = std::vector<machine::ServerShare>;
 
-// Of so many devices all choices are looked at, if they are no more than these; of others those beside the best one.
+// All choices are listed up to so many devices and so many choices; beyond, only neighbours of the best choice are
+// tried.
 constexpr int kMostDevicesListed = 8;
 constexpr std::size_t kMostChoices = 256;
 
-// Every choice of whole replicas of `width` devices that differs from the others, those with most devices first; empty:
-// the devices or the choices are too many to look at them all.
+// Lists every different choice of whole replicas of `width` devices, those with most devices first; empty: the devices
+// or the choices are too many to try them all.
 std::vector<DeviceChoice> all_choices(const machine::Cluster& cluster, int width);
 
 // Choices a step away from one: a server less or more, at any place, one replica or half of the replicas of a server
 // less, one more, two servers changing places, all servers with as many replicas as the smallest.
 std::vector<DeviceChoice> choices_beside(const machine::Cluster& cluster, int width, const DeviceChoice& choice);
 
-// All replicas of servers of some kinds, each kind's servers side by side, in every order of up to three kinds; of more
-// kinds in file order and its reverse.
+// Lists choices of all replicas of servers of some kinds, each kind's servers side by side, in every order of up to
+// three kinds; with more kinds in file order and its reverse.
 std::vector<DeviceChoice> orders_of_kinds(const machine::Cluster& cluster, int width);
 
 // The choice that these devices are (0-based numbers of single devices, server by server).

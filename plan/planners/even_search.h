@@ -1,5 +1,6 @@
-// The best plans of even groups under a schedule that is lists of work (common/pipeline/work_order.h): parts of about
-// equal compute, then cuts moved as the simulation tells. No bound speaks of them but those of any order.
+// Finds the best plans of even groups under a schedule that is lists of work (common/pipeline/work_order.h): it cuts
+// the model into parts of about equal compute, then moves cuts as the simulation tells. Only bounds that hold for any
+// order cover these plans.
 #pragma once
 
 #include <memory>
@@ -13,7 +14,7 @@
 
 namespace automap::planners {
 
-// Which plans are looked at.
+// The plans that are searched.
 struct EvenShape {
   pipeline::Schedule schedule = pipeline::Schedule::kInterleaved;  // one that needs no lists of its own
   std::vector<int> chunks = {1};                                   // v

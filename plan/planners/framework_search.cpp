@@ -27,12 +27,13 @@ using pipeline::Problem;
 using pipeline::Schedule;
 using pipeline::StageVariant;
 
-// Of the exact solver on the layers of one plan, which ranks by V: the simulation chooses among so many.
+// The number of plans that the exact solver gives on the layers of one plan. It ranks by V; the simulation chooses
+// among them.
 constexpr int kLayerPlans = 8;
 constexpr std::int64_t kLayerUnits = 20'000'000;
 constexpr int kMemoryTries = 2;
 
-// Of the first servers, each of which has as many as the first.
+// The devices of the first servers that have as many as the first one.
 int devices_of_even_servers(const machine::Cluster& cluster) {
   int devices = 0;
   for (const machine::ServerGroup& group : cluster.servers) {
@@ -56,7 +57,7 @@ std::vector<int> device_counts(const Question& question) {
   return {all, fewer};
 }
 
-// What was found on the first so many devices of the cluster alone is said of the cluster.
+// Restates a plan that was found on the cluster's first `devices` devices for the whole cluster.
 void say_of_all_devices(const Question& question, int devices, StepPlan* found) {
   if (devices == question.cluster.num_devices()) return;
   if (question.framework->even_servers) {
@@ -113,7 +114,7 @@ class Parts {
   const std::vector<Part>& all() const { return parts_; }
 
  private:
-  // What is free stage by stage is free here.
+  // With one stage, properties that all stages share are free.
   void add_one_stage() {
     Question one = question_;
     one.cluster = machine::first_devices(question_.cluster, device_counts(question_).front());
@@ -150,7 +151,7 @@ class Parts {
                     schedules.end());
     if (schedules.empty()) return;
     add_levels(several, framework_.zero_stages);
-    // Of one replica each there is nothing to shard, whatever the levels.
+    // Stages of one replica each have nothing to shard, whatever the levels.
     const std::vector<int>& levels = framework_.zero_stages;
     if (std::find(levels.begin(), levels.end(), 0) != levels.end()) return;
     several.step.lone_replicas = true;
@@ -163,7 +164,7 @@ class Parts {
     const std::vector<StageVariant> variants = of_levels(question_.options.variants, levels);
     std::set<std::pair<int, bool>> seen;
     for (const StageVariant& variant : variants) {
-      // What may differ from stage to stage is left to the planners.
+      // The planners choose properties that may differ from stage to stage.
       const bool by_stage = framework_.recompute_by_stage;
       if (!seen.insert({variant.zero, by_stage ? false : variant.recompute}).second) continue;
       several.options.variants.clear();
@@ -222,13 +223,13 @@ double length_of(const Problem& problem, const Plan& plan, Objective objective) 
   return objective == Objective::kValue ? value_ms(problem, plan) : simulate_step_ms(problem, plan);
 }
 
-// What a part came to, on the instructions. No plan: none of it can run there; then the share of its devices' memory
-// that it wants, 0 where that is not why.
+// Prices the plan of a part on the instructions. If no plan can run there, `found` loses its plan; the result is then
+// the share of its devices' memory that it needs, 0 where memory is not the reason.
 double count_on_instructions(const Question& question, const Part& part, StepPlan* found) {
   PlanResult& result = found->result;
   Plan plan = *std::exchange(result.plan, std::nullopt);
   for (int& cut : plan.cuts) cut = part.ends[at(cut - 1)];
-  // What is free stage by stage may come out another way there.
+  // Properties that are chosen stage by stage may turn out differently there.
   found->problem = problem_of_size(question, found->size, plan.num_stages(), part.question.options.variants);
   const Problem& problem = *found->problem;
   std::vector<Plan> plans = {plan};
@@ -283,8 +284,8 @@ StepPlan plan_of_part(const Question& question, const Part& part, const std::fun
   }
 }
 
-// Where a stage has one replica a level shards nothing: without it, and among all variants of the question, which are
-// those that the plan's problem has in the end.
+// Removes the ZeRO level where a stage has one replica and the level shards nothing, and puts the plan on a problem
+// with all variants of the question.
 void take_all_variants(const Question& question, StepPlan* found) {
   PlanResult& result = found->result;
   const Problem& problem = *found->problem;
@@ -322,7 +323,7 @@ void join_widths(const std::vector<WidthAlternative>& others, std::vector<WidthA
   }
 }
 
-// Why there is not one part; empty: no reason of the model's.
+// The reason why there is no part; empty: the model is not the reason.
 std::string why_no_part(const Question& question) {
   const Framework& framework = *question.framework;
   const pipeline::Profile& profile = question.profile();
@@ -343,7 +344,7 @@ std::string why_no_part(const Question& question) {
          " layers of the model do not divide into " + std::to_string(stages) + " stages";
 }
 
-// Of the parts that found nothing the one that lacks least says why.
+// Among parts that found nothing, the one that lacks least memory gives the reason.
 bool says_better_why(const PlanResult& one, const PlanResult& than) {
   const auto lacks = [](const PlanResult& r) { return r.least_memory_bytes > 0 ? r.least_memory_bytes : kInfinity; };
   return lacks(one) < lacks(than);
@@ -461,7 +462,7 @@ StepPlan search_for_framework(const Question& asked) {
   const Parts parts(question);
   std::size_t left = parts.all().size();
   for (const Part& part : parts.all()) {
-    // What is left of the time is for all that are left.
+    // The remaining time is shared by the remaining parts.
     const auto seconds = [&, among = static_cast<double>(left--)] {
       return std::max(1e-3, (request.time_limit_s - gone_ms() * 1e-3) / among);
     };
@@ -505,7 +506,7 @@ StepPlan search_for_framework(const Question& asked) {
     out.result.planning_ms = gone_ms();
     return out;
   }
-  // What others could do says what this one lacks.
+  // The shortest plan of any framework shows the property that this framework lacks.
   if (any.empty()) any = plans_of_any_framework(question);
   if (none) out = *std::move(none);
   if (const StepPlan* other = shortest_of(any)) {

@@ -1,10 +1,10 @@
-// The plan of a step among those that a framework expresses (frameworks.h).
+// Finds the plan of a step among those that a framework expresses (frameworks.h).
 //
-// What holds for all stages together is no choice of the planners, which choose stage by stage. So the question is
-// asked once for each of what holds: one stage, or several with one ZeRO level and with or without recomputation, or,
+// Some properties of plans hold for all stages together, but the planners choose stage by stage. So the question is
+// asked once for each such property: one stage, or several with one ZeRO level and with or without recomputation, or,
 // where stages have equal numbers of layers, each number of stages. Where plans are cut between layers, the planners
-// see one position for each layer; what they come to is counted on the instructions again, and its cuts are moved from
-// layer to layer by the exact solver there. The shortest is the plan.
+// see one position for each layer; their plans are then priced on the instructions again, and the exact solver moves
+// the cuts from layer to layer there. The shortest is the plan.
 //
 // Bounds are of the question that apply_framework leaves, asked of any framework, over all cuts: the framework's plans
 // are among its plans.
@@ -14,8 +14,8 @@
 
 namespace automap::planners {
 
-// As search_step, of a question for a framework that limits plans. Where there is no plan, result.infeasible says what
-// the framework lacks that others have.
+// Searches like search_step, for a question whose framework limits plans. Without a plan result.infeasible names the
+// property of other frameworks' plans that this framework lacks.
 StepPlan search_for_framework(const Question& question);
 
 }  // namespace automap::planners

@@ -227,7 +227,7 @@ std::string equal_layers_inexpressible(const std::vector<int>& counts) {
 
 namespace {
 
-// Of cuts that leave several parts.
+// The reason why the framework cannot run these cuts of several parts; empty: it can.
 std::string cuts_inexpressible(const Framework& framework, const std::vector<int>& cuts, const Profile& profile) {
   if (framework.cuts == FrameworkCuts::kInstructions || cuts.empty()) return "";
   const std::vector<int> between = layer_cuts(profile);
@@ -261,7 +261,7 @@ std::string zero_inexpressible(const Framework& framework, int stages, int width
   return level + (stages > 1 ? " with pipeline stages" : width > 1 ? " with replicas of several devices" : "");
 }
 
-// What is asked of a stage, but for its cuts.
+// The properties of a stage that are checked, except its cuts.
 struct StageShape {
   int replicas = 1, width = 1;
   pipeline::StageVariant variant;
@@ -376,7 +376,7 @@ std::string inexpressible(const Framework& framework, const pipeline::PlanDocume
   }
   if (framework.cuts == FrameworkCuts::kLayers) return "";
   if (layers->layers_per_stage.size() != 1) return "pipelines of a model that is not one stack of layers";
-  // Which of the layers begin the stages is for who says the plan (plan/emit/framework_plan.h).
+  // The emitter decides which of the layers begin the stages (plan/emit/framework_plan.h).
   if (framework.cuts == FrameworkCuts::kStackLayers) return "";
   return equal_layers_inexpressible(layers->layers_per_stage.begin()->second);
 }

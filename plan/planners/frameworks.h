@@ -1,6 +1,6 @@
-// What training frameworks can be told. A plan for a framework (Question::framework) is one that it expresses: that
-// runs by its own options and classes, without a change of the framework. One table, of which also what emits plans,
-// and what software costs, has its rows.
+// One table says what training frameworks express. A plan for a framework (Question::framework) runs by the framework's
+// own options and classes, without a change of the framework. The emitters of plans and the costs of software have the
+// same rows.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ namespace automap::planners {
 struct Question;
 struct Candidate;
 
-// Where stages may end.
+// The positions at which stages may end.
 enum class FrameworkCuts {
   kInstructions,  // anywhere
   kLayers,        // between whole layers
@@ -29,9 +29,10 @@ const char* to_string(FrameworkCuts cuts);  // "anywhere", "whole layers", "laye
 struct Framework {
   const char* name;  // as --for has it
   const char* what;  // the version that the row speaks of
-  // Of plans of several stages; one stage adds up gradients, one micro-batch after the other, everywhere.
+  // Schedules for plans of several stages. With one stage every framework accumulates gradients, one micro-batch after
+  // the other.
   std::vector<pipeline::Schedule> schedules;
-  // One mesh of devices: all stages have as many replicas, of one width and one ZeRO level.
+  // True for one mesh of devices: all stages have the same number of replicas, one width and one ZeRO level.
   bool mesh;
   // ZeRO levels where replicas of one device make one stage, where those of several devices do, and of several stages.
   // Each list is within the one before it.
@@ -47,28 +48,32 @@ struct Framework {
 
 const std::vector<Framework>& all_frameworks();
 std::vector<std::string> framework_names();
-// Everything that AutoMap plans.
+// The row without limits: every plan of AutoMap.
 const Framework& any_framework();
 // Throws Error(kUsage) with the nearest name, and all of them.
 const Framework& find_framework(const std::string& name);
-// Whether it leaves out anything that AutoMap plans.
+// True if the framework excludes anything that AutoMap plans.
 bool limits_plans(const Framework& framework);
 bool has_schedule(const Framework& framework, pipeline::Schedule schedule);
 // The levels for replicas of so many devices in so many stages.
 const std::vector<int>& zero_levels(const Framework& framework, int stages, int width);
-// That a plan of so many stages has where nobody names one: adaptive of `any`.
+// The default schedule of a plan of so many stages; for `any` the adaptive one.
 pipeline::Schedule usual_schedule(const Framework& framework, int stages);
 
-// Of replicas of so many devices in so many stages; `heads`: Profile::attention_heads. As below.
+// The reason why replicas of so many devices in so many stages do not run, worded as by inexpressible(); empty: they
+// do. `heads`: Profile::attention_heads.
 std::string width_inexpressible(const Framework& framework, int stages, int width, std::int64_t heads);
-// Of numbers of layers in each part, where a framework wants them equal; as below.
+// The reason why these numbers of layers, one for each part, do not run where a framework wants them equal, worded as
+// by inexpressible(); empty: they do.
 std::string equal_layers_inexpressible(const std::vector<int>& counts);
 
-// What a plan has that the framework cannot run, as the end of a sentence ("stages of different widths"); empty: it
-// runs it. The first of the reasons. Of a profile that names no two layers every cut counts as one between layers.
+// The first property of a plan that the framework cannot run, as the end of a sentence ("stages of different widths");
+// empty: the framework runs the plan. If the profile names fewer than two layers, every cut counts as one between
+// layers.
 std::string inexpressible(const Framework& framework, const pipeline::PlacedPlan& placed,
                           const pipeline::Profile& profile);
-// The same of a plan as its file says it. `layers`: what stands at its cuts; null: they do not all lie between layers.
+// The same for a plan as its file states it. `layers`: the layers at its cuts; null: they do not all lie between
+// layers.
 std::string inexpressible(const Framework& framework, const pipeline::PlanDocument& document,
                           const pipeline::LayerSplit* layers);
 std::string inexpressible(const Framework& framework, const Candidate& one, const pipeline::Profile& profile);
@@ -76,14 +81,15 @@ inline bool expresses(const Framework& framework, const Candidate& one, const pi
   return inexpressible(framework, one, profile).empty();
 }
 
-// Where several stages may end, ascending, where their layers need not be equally many; empty: nowhere, or anywhere.
+// The cuts at which several stages may end where their numbers of layers need not be equal, ascending; empty: none, or
+// all.
 std::vector<int> framework_cuts(const Framework& framework, const pipeline::Profile& profile);
 
-// Where parts of a stage's may end: in front of layers that hold variables, since those are the modules that the
-// framework's words name. Empty: anywhere.
+// The cuts at which parts of a stage may end: in front of layers that hold variables, since those are the modules that
+// the framework's words name. Empty: all.
 std::vector<int> part_ends(const Question& question);
 
-// Of a plan of so many stages, beside what the question's options say; 0: of any number, several or one.
+// Restricts the question's options to those that the framework has in plans of so many stages; 0: of any number.
 pipeline::ProblemOptions framework_options(const Framework& framework, int stages, pipeline::ProblemOptions options);
 
 // Drops the widths of replicas that the question's framework has not in plans of so many stages: those that split heads
@@ -94,13 +100,13 @@ void drop_widths(int stages, Question& question);
 // left is a superset of the framework's plans, so that its bounds hold for these. Twice is as once. Throws
 // Error(kUsage) where nothing is left.
 void apply_framework(Question& question);
-// What is left, asked of any framework.
+// The question that apply_framework leaves, asked of any framework.
 Question of_any_framework(const Question& question);
 
 // "schedule 1f1b, all stages with as many replicas of one width and one ZeRO level, cut at whole layers, ...": for the
 // head of a report.
 std::string framework_text(const Framework& framework);
-// Why plans are cut at instructions though the framework is not: one sentence; empty: they are not.
+// The reason why plans are cut at instructions though the framework needs layers: one sentence; empty: they are not.
 std::string no_layers_text(const Framework& framework, const pipeline::Profile& profile);
 
 }  // namespace automap::planners

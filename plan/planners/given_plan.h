@@ -1,4 +1,4 @@
-// A plan that somebody gives, as its file says it. Nothing is judged here; score.h does.
+// A plan that a user gives, as read from its file. score.h judges it.
 #pragma once
 
 #include <map>
@@ -27,7 +27,7 @@ struct GivenPlan {
   std::string state_of;  // whose training state it was counted with (infer/training_state.h); empty: the module's
   std::string made_for;  // the framework that it was planned for; empty: not said
   std::string model, model_sha256;  // empty: not said
-  // How replicas of several devices hold the tensors: what it is called in messages, and what was said of it.
+  // The partition of tensors in replicas of several devices: its name in messages, and its value in the file.
   std::vector<std::pair<std::string, Json>> partitions;
   // Options of automap-infer that the plan was made with -> value. Files of version 1 were made with what the papers
   // assume.

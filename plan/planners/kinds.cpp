@@ -55,7 +55,7 @@ std::vector<StageVariant> at_zero(const Question& question, int zero) {
   return variants;
 }
 
-// Of replicas of one device.
+// Searches plans with replicas of one device.
 Candidate searched(Question quick, const std::vector<StageVariant>& variants, const char* name) {
   pipeline::Profile narrow = quick.profile();
   narrow.widths.clear();
@@ -221,8 +221,8 @@ bool wants_mixed_widths(const Question& question) {
          !question.step.lone_replicas;
 }
 
-// Of parts that end at one of `ends`, ascending: the search sees one position for each, and its plans are counted on
-// the instructions. Empty ends: anywhere.
+// Searches parts that end at one of `ends`, ascending: the search sees one position for each, and its plans are priced
+// on the instructions. Empty ends: anywhere.
 std::vector<EvenChoice> best_cut_at(const Question& asked, const std::vector<StepSize>& sizes, const EvenShape& shape,
                                     std::vector<int> ends) {
   if (ends.empty()) return best_even(asked, sizes, shape);
@@ -242,8 +242,8 @@ std::vector<EvenChoice> best_cut_at(const Question& asked, const std::vector<Ste
 // Splits whose parts are cut anywhere, of those that whole layers put first.
 constexpr std::size_t kCutAnywhere = 4;
 
-// Where the framework cuts anywhere, whole layers are looked at first: few places of which all are tried. The best;
-// those nearly as good are where searched orders start.
+// Returns the best plan of the schedule; searched orders start from those nearly as good. If the framework cuts
+// anywhere, whole layers are tried first, since they are few enough to try all.
 Candidate of_schedule(const KindTurn& turn, const EvenShape& shape, const char* name, const char* why_none) {
   Question question = turn.question;
   drop_widths(shape.least_groups, question);
@@ -281,7 +281,7 @@ Candidate of_schedule(const KindTurn& turn, const EvenShape& shape, const char* 
     }
   }
   if (best) return *std::move(best);
-  // What the framework lacks of the shortest is said by who asks.
+  // The caller says which property of the shortest plan the framework lacks.
   return choices.empty() ? no_candidate(name, why_none)
                          : candidate_of(name, choices.front().problem, choices.front().plan);
 }

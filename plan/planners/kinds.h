@@ -1,7 +1,7 @@
 // The table of kinds of whole plans (paper 3.5, Fig. 5; design 2.5): data parallelism, a sharded optimizer, operator
-// partitioning alone, the paper's pipeline, even grids, other schedules, stages of different widths. Each row looks for
-// the best of its kind on the costs of the question. To add one is to add its row and its function (kinds.cpp; of
-// published systems plan/rivals/published.cpp).
+// partitioning alone, the paper's pipeline, even grids, other schedules, stages of different widths. Each row finds the
+// best plan of its kind on the costs of the question. A new kind needs a row and a function (kinds.cpp; for published
+// systems plan/rivals/published.cpp).
 #pragma once
 
 #include <optional>
@@ -31,7 +31,7 @@ constexpr const char* kSeveralStagesKind = "best even grid of several stages";
 
 struct KindRow {
   const char* name;
-  // Whether the question wants this kind looked at.
+  // Returns true if the question wants this kind searched.
   bool (*asked)(const Question& question);
   // A candidate of the kind, one without a plan that says why, or nothing where there is nothing to say. Throws
   // Error(kUsage/kInfeasible) where the numbers of the question leave none.
@@ -43,11 +43,11 @@ struct KindRow {
   bool after_bounds = false;
 };
 
-// One stage, or stages alike, under the schedules of plans; then what is looked at beside them (Question::beside).
+// The kinds with one stage, or equal stages, under the schedules of plans; then those that Question::beside asks for.
 const std::vector<KindRow>& uniform_kinds();
 const std::vector<KindRow>& beside_kinds();
 
-// Whether plans of another split than the one searched may be the plan, and are judged by what kinds are judged by.
+// True if plans with another split of the batch than the one searched may be the plan, and are judged as kinds are.
 bool open_question(const Question& question);
 
 }  // namespace automap::planners

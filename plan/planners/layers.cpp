@@ -47,7 +47,7 @@ struct Border {
   std::string layer;
 };
 
-// Whether instruction i has a layer, and another one than the instruction before: runs are looked at once.
+// True if instruction i has a layer that differs from that of the instruction before: runs are handled at once.
 bool new_layer(const Profile& profile, std::size_t i) {
   return !profile.layer[i].empty() && (i == 0 || profile.layer[i] != profile.layer[i - 1]);
 }
@@ -85,7 +85,7 @@ std::string whole_layer(std::string layer, const std::map<std::string, int>& sta
   return layer;
 }
 
-// Where each layer starts, ascending.
+// The start of each layer, ascending.
 std::vector<Border> layer_borders(const Profile& profile, const std::map<std::string, int>& stack_sizes) {
   std::vector<Border> borders;
   std::set<std::string> seen;
@@ -150,7 +150,8 @@ std::optional<AnyPlan> move_to_borders(const Problem& problem, const std::vector
   return plan;
 }
 
-// What the exact solver, or the policy's search, finds between min_stages and max_stages stages on these pivots.
+// The plans that the exact solver, or the policy's search, finds between min_stages and max_stages stages on these
+// pivots.
 std::vector<Plan> search(const Problem& problem, const std::vector<int>& pivots, pipeline::Schedule schedule,
                          int min_stages, int max_stages, double upper_bound_ms, const LayerOptions& how, Work& work) {
   std::vector<Plan> plans;
@@ -195,7 +196,7 @@ std::optional<LayerSplit> shortest(const Problem& problem, const std::vector<Pla
   return best;
 }
 
-// What stands at the cuts of a split, and how many layers of each stack its stages hold.
+// Names the layers at the cuts of a split, and counts the layers of each stack in its stages.
 void name_layers(const Profile& profile, const std::map<std::string, int>& stack_sizes,
                  const std::vector<Border>& borders, LayerSplit& split) {
   for (const int cut : split.cuts) {
@@ -270,7 +271,7 @@ std::vector<int> stack_starts(const Profile& profile) {
 }
 
 std::string module_path(const std::string& layer) {
-  // What a step in JAX calls the tree of its variables is no module: a stacked layer goes by its variables' names.
+  // A step in JAX names the tree of its variables, which is no module: a stacked layer goes by its variables' names.
   constexpr std::string_view kVariables = "params/";
   std::string path;
   for (std::size_t at = layer.compare(0, kVariables.size(), kVariables) == 0 ? kVariables.size() : 0;
@@ -356,7 +357,7 @@ LayerResult split_at_layers(const Problem& problem, const Profile& profile, cons
   std::string moved_why_not;
   if (auto moved = move_to_borders(problem, borders, plan)) {
     moved_why_not = infeasible_reason(problem, *moved);
-    // What V puts far behind the plan at hand need not be looked for.
+    // Plans whose V is far above that of the moved plan are not searched for.
     if (moved_why_not.empty()) upper_bound_ms = kWorthALook * value_ms(problem, *moved);
     candidates.push_back(*std::move(moved));
   }

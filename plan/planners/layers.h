@@ -1,5 +1,5 @@
-// From instruction cuts to the layers a user knows: the best plan whose cuts lie between whole layers (what
-// torch.distributed.pipelining and the like can express), and how many layers of each stack its stages hold.
+// Moves instruction cuts to the layers that a user knows: finds the best plan whose cuts lie between whole layers
+// (which torch.distributed.pipelining and the like can express), and counts the layers of each stack in its stages.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,7 @@ struct LayerNumber {
 std::optional<LayerNumber> layer_number(const std::string& layer);
 
 // A module's name as a path of PyTorch, "h/5" -> "h.5", "params/layers/5" -> "layers.5"; empty when a part of it is
-// neither an identifier nor a number
-// ("block 3 of 48", "wte.attend").
+// neither an identifier nor a number ("block 3 of 48", "wte.attend").
 std::string module_path(const std::string& layer);
 
 // The instruction cuts between whole layers, ascending; empty: the profile names no two layers.
@@ -35,10 +34,11 @@ std::vector<int> layer_cuts(const pipeline::Profile& profile);
 // Behind which position each layer of the model's stack begins, ascending; empty: there is no stack, or several.
 std::vector<int> stack_starts(const pipeline::Profile& profile);
 
-// Where stages of whole layers of that one stack may end: in front of a layer, or right behind the last; ascending.
+// The cuts at which stages of whole layers of that one stack may end: in front of a layer, or right behind the last;
+// ascending.
 std::vector<int> stack_cuts(const pipeline::Profile& profile);
 
-// What stands at these cuts, in names, without devices and lengths. Nothing: not all of them lie between whole layers.
+// The names of the layers at these cuts, without devices and lengths. Nothing: not all cuts lie between whole layers.
 std::optional<pipeline::LayerSplit> layers_at_cuts(const pipeline::Profile& profile, const std::vector<int>& cuts);
 
 struct LayerOptions {
@@ -46,7 +46,7 @@ struct LayerOptions {
   // Search with the policy (null: with its rollouts alone) instead of the exact solver: about a millisecond.
   bool quick = false;
   const models::Policy* policy = nullptr;
-  // Of the exact solver; units of work, and when to stop before they are spent.
+  // Limits of the exact solver: units of work, and a time limit that may stop it earlier.
   std::int64_t units = 1'000'000'000;
   double time_limit_s = std::numeric_limits<double>::infinity();
 };
@@ -64,8 +64,8 @@ struct LayerResult {
 LayerResult split_at_layers(const pipeline::Problem& problem, const pipeline::Profile& profile,
                             const pipeline::Plan& plan, const LayerOptions& options);
 
-// The same of stages of different widths, which keep their devices, widths and variants: `plan` with its cuts moved to
-// the nearest starts of layers, and from there from layer to layer as long as the simulated step gets shorter.
+// Does the same for stages of different widths, which keep their devices, widths and variants: moves the cuts of `plan`
+// to the nearest starts of layers, and from there from layer to layer as long as the simulated step gets shorter.
 LayerResult split_mixed_at_layers(const pipeline::MixedProblem& problem, const pipeline::Profile& profile,
                                   const pipeline::MixedPlan& plan);
 

@@ -1,4 +1,4 @@
-// Among plans that are as long, the one that leaves the most memory.
+// Chooses, among plans of about the same length, the one that leaves the most memory free.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ constexpr double kSameLength = 0.001;
 // less than kRoomy: what a framework adds is not known that well.
 constexpr double kLittleLonger = 0.01;
 constexpr double kFull = 0.95, kRoomy = 0.85;
-// Why a shorter candidate is not the plan then (Candidate::left_out).
+// The text of Candidate::left_out for a shorter candidate that gave way to a leaner plan.
 constexpr const char* kLeanerTaken = "it fills more memory, and the leaner of plans as long is taken";
 
 struct LeanerPlan {
@@ -23,8 +23,8 @@ struct LeanerPlan {
   std::string text;  // what that costs; empty: nothing that is worth saying
 };
 
-// In place of `plan`, which is of one width: one of `others` or `plan` with other variants of stages, as the question
-// asks and its framework has it. Nothing: none is leaner.
+// Returns a leaner plan in place of `plan`, which is of one width: one of `others`, or `plan` with other variants of
+// stages, as the question asks and its framework allows. Nothing: none is leaner.
 std::optional<LeanerPlan> leaner_plan(const Question& question, const Candidate& plan,
                                       const std::vector<Candidate>& others, Work& work);
 

@@ -1,4 +1,4 @@
-// When no plan fits into memory: what would have to change so that one does, found by planning with the change.
+// Finds the smallest change with which a plan fits, when no plan fits into memory, by planning with the change.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The plan that needs least memory, and what to say when not even that one fits.
+// Finds the plan with the least need of memory, and explains by how much memory falls short if not even that plan fits.
 #pragma once
 
 #include <map>
@@ -26,7 +26,7 @@ struct LightestPlan {
 // then device cuts of the best moved while that helps and work is left.
 LightestPlan lightest_plan(const pipeline::Problem& problem, const StageChoice& choice, Work& work);
 
-// Why nothing fits, for people, and the bytes behind it (0 when memory is not the reason).
+// The reason why no plan fits, for people, and the bytes behind it (0 when memory is not the reason).
 struct NothingFits {
   std::string text;
   double least_memory_bytes = 0, available_memory_bytes = 0;

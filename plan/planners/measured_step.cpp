@@ -19,8 +19,9 @@ double away(double ms, double target_ms) {
   return ms / target_ms - 1;
 }
 
-// Where a step that rises with its factor reaches the target; nothing: not between the two ends. The step is nearly
-// straight, so that secants meet it in a few steps; of an end that stays half is taken, so that it moves, too.
+// Finds the factor at which a step that rises with it reaches the target; nothing: not between the two ends. The step
+// is nearly linear, so that secants meet it in a few steps; an end that stays has its difference halved, so that it
+// moves, too.
 std::optional<double> where_reached(const std::function<double(double)>& step_ms, double from, double from_ms,
                                     double to, double target_ms) {
   double a = from, b = to, at_a = away(from_ms, target_ms), at_b = away(step_ms(to), target_ms);

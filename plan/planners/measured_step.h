@@ -1,5 +1,4 @@
-// A step that somebody measured corrects the times that plans are made from, so that the layout it was measured of
-// takes exactly that long.
+// A measured step corrects the times that plans are made from, so that the measured layout takes exactly that long.
 #pragma once
 
 #include "plan/planners/question.h"
@@ -7,8 +6,8 @@
 
 namespace automap::planners {
 
-// How many times as long everything takes: kernels on all devices; and collectives and transfers on all links, those
-// inside wide replicas too.
+// Factors on times: of kernels on all devices; and of collectives and transfers on all links, including those inside
+// wide replicas.
 struct Correction {
   double compute = 1, network = 1;
   bool changes() const { return compute != 1 || network != 1; }
@@ -28,9 +27,9 @@ pipeline::Profile corrected(pipeline::Profile profile, const Correction& correct
 // were devices for.
 Layout as_scored(Layout layout, const ScoredPlan& scored);
 
-// Corrects compute alone where that reaches the measurement, else compute and network by one
-// factor. `layout` as_scored(), and as it was `scored` without a correction. Its K stay: chosen again they jump between
-// plans that take nearly as long, and the step with them.
+// Corrects compute alone where that reaches the measurement, else compute and network by one factor. `layout`
+// as_scored(), and as it was `scored` without a correction. Its K stay: chosen again they jump between plans that take
+// nearly as long, and the step with them.
 Correction find_correction(const Layout& layout, const ScoredPlan& scored, const Question& question,
                            double measured_ms);
 

@@ -29,9 +29,9 @@ constexpr int kMostCutMoves = 24;
 constexpr int kMostAssigned = 4;
 // So many ways to cut are all tried.
 constexpr int kMostWays = 32;
-// Of the starts the best so many are improved.
+// The number of starts that are improved, the best ones.
 constexpr std::size_t kMostStarts = 4;
-// Of few devices (kMostDevicesListed) every division among so many stages is tried as a start.
+// On few devices (kMostDevicesListed) every division among up to so many stages is tried as a start.
 constexpr int kMostStagesDivided = 3;
 
 class MixedSearch {
@@ -269,7 +269,7 @@ class MixedSearch {
 
 namespace {
 
-// Of the plan's devices, which other choices have at least.
+// The least share of the plan's devices that other choices have.
 constexpr double kNearlyAll = 0.75;
 
 // The plan found as one of a width for each stage, where as many stages may be; of one stage two of about half.
@@ -303,8 +303,9 @@ struct Place {
   bool own = false;   // on its very devices: there is something to say of them, however long their plans are
 };
 
-// Where plans are looked for: on the plan's own devices and on others considered that are nearly as many, with splits
-// near its own; where the choices of devices are few, with any split on all of them, too. The most promising first.
+// The places where plans are searched: the plan's own devices and others considered that are nearly as many, with
+// splits near its own; where the choices of devices are few, any split on all of them, too. The most promising come
+// first.
 std::vector<Place> places(const Question& question, const Candidate& found, const Bounds& bounds) {
   const machine::Cluster& cluster = question.cluster;
   std::vector<std::vector<int>> choices = {found.devices()};
@@ -350,7 +351,7 @@ int last_stages(const PlanRequest& request, const pipeline::Problem& problem) {
   return std::min({stages_asked(request), problem.num_devices(), problem.num_instructions()});
 }
 
-// What no plan of several stages is below, whatever their widths.
+// A lower bound on all plans of several stages, whatever their widths.
 double simple_bound_ms(const MixedProblem& problem, const Question& question, const machine::Cluster& used) {
   const auto relaxed = pipeline::any_width_problem(problem, question.profile(), used);
   const int most = last_stages(question.request, *relaxed);
@@ -485,7 +486,7 @@ pipeline::LowerBound any_width_bound(const Question& question, const Candidate& 
   pipeline::LowerBound bound;
   bound.ms = least.ms;
   bound.method = least.method;
-  // What was not looked at may be shorter.
+  // A plan that was not tried may be shorter.
   if (least.all) return bound;
   const double work_ms = pipeline::least_step_bound_ms(profile, cluster, options.replicas, found.size.batch());
   if (work_ms < bound.ms) {

@@ -1,5 +1,5 @@
-// Plans whose stages are of different widths (common/pipeline/mixed_widths.h), found from plans of one width by moves
-// judged by simulation; and what no plan is below, whatever its widths.
+// Finds plans whose stages have different widths (common/pipeline/mixed_widths.h), starting from plans of one width, by
+// moves that the simulation judges; and a lower bound on plans of any widths.
 #pragma once
 
 #include <memory>
@@ -24,9 +24,9 @@ struct MixedChoice {
 // of different widths, the request leaves the schedule out, or the profile knows one width only.
 std::optional<MixedChoice> best_mixed(const Question& question, const Candidate& found, const Bounds& bounds);
 
-// What neither V nor the simulated step of any plan is below whose stages may be of any widths, of the splits of the
-// batch and the numbers of devices that `bounds`, those of `found`, are about; with the adaptive schedule where the
-// widths differ. 0: there are no bounds, or none is known.
+// A lower bound on both V and the simulated step of every plan whose stages may have any widths, over the splits of the
+// batch and the numbers of devices that `bounds`, those of `found`, cover; with the adaptive schedule where the widths
+// differ. 0: there are no bounds, or none is known.
 pipeline::LowerBound any_width_bound(const Question& question, const Candidate& found, const Bounds& bounds);
 
 }  // namespace automap::planners

@@ -1,6 +1,6 @@
-// Online pipeline search (Auto-MAP, arXiv 2007.04069, 3.4 and 4.4): a Rainbow DQN that learns on the one problem it
-// plans, from scratch or from a policy of other problems. The search is in a library of its own
-// (common/base/plugin.h); this is what programs see of it. No LibTorch.
+// Online pipeline search (Auto-MAP, arXiv 2007.04069, 3.4 and 4.4): a Rainbow DQN learns on the one problem that it
+// plans, from scratch or from a policy of other problems. The search is in a library of its own (common/base/plugin.h);
+// this header is its interface for programs. No LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,15 @@
 
 namespace automap::planners {
 
-// What the user may say of it.
+// The user's options of the search.
 struct OnlineOptions {
   // Device cuts at most this far from a server boundary (the paper's pruning; its radius is 3); -1: anywhere.
   int server_radius = -1;
   std::uint64_t seed = 1;
   std::uint64_t max_plays = 0;  // over all sessions; 0: as many as there is time for
   bool from_scratch = false;    // else from the planner's policy
-  // Where the search stands, written now and then and at its end, and gone on from when it is there; empty: nowhere.
+  // The file that stores the search's state. It is written now and then and at the end; a search whose file exists
+  // resumes from it. Empty: no file.
   std::string state_file;
 };
 

@@ -1,4 +1,4 @@
-// What the library of learned searches (common/base/plugin.h) shows to online.cpp.
+// The functions that the library of learned searches (common/base/plugin.h) exports to online.cpp.
 #pragma once
 
 #include "plan/planners/online.h"

@@ -22,7 +22,7 @@ using pipeline::Schedule;
 
 // Plans that are so much longer than the best may become shorter when their cuts are moved.
 constexpr double kCutsGain = 0.05;
-// How often cuts and order are searched in turn.
+// The most times that cuts and order are searched in turn.
 constexpr int kMostTurns = 3;
 
 // Lists of work for a plan whose groups stand.
@@ -35,7 +35,7 @@ class OrderSearch {
         best_(no_candidate(name, "")),
         name_(name) {}
 
-  // Of a plan: linear, as a V and round robin, with the backward in one pass and in two.
+  // Tries a plan's placements (linear, as a V and round robin), with the backward in one pass and in two.
   void look(const Candidate& one) {
     const std::shared_ptr<const Problem>& problem = one.problem;
     const Plan& plan = one.plan;
@@ -113,7 +113,7 @@ class OrderSearch {
     pipeline::SearchedOrder found =
         search_order(times, micro_batches, named_orders(placed, times, own_warmup(plan)), effort.order_tries, &work_);
     if (!(found.step_ms < hopeless)) return;
-    // Where the framework cuts at layers and no ends are known, or the cuts are others, they stay.
+    // Cuts stay where the framework cuts at layers and no ends are known, or where the cuts are not among the ends.
     const bool anywhere = turn_.question.framework->cuts == FrameworkCuts::kInstructions;
     const bool may_move = ends_.empty() ? anywhere : std::all_of(plan.cuts.begin(), plan.cuts.end(), [&](int cut) {
       return std::binary_search(ends_.begin(), ends_.end(), cut);
@@ -157,7 +157,7 @@ class OrderSearch {
     if (!work_.over()) fits_in(0.75 * share);
   }
 
-  // That of the best alternating plan, where these are its stages.
+  // The warm-up of the best alternating plan, if it has the same stages.
   std::vector<int> own_warmup(const Plan& plan) const {
     const Candidate& best = turn_.best;
     return best.of_one_width() && best.plan.cuts == plan.cuts ? in_flight_of(best.placed) : std::vector<int>();

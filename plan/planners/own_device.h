@@ -1,4 +1,4 @@
-// What --device means for a cluster.
+// Applies --device to a cluster.
 #pragma once
 
 #include "common/machine/cluster.h"

@@ -1,4 +1,4 @@
-// What limits a plan: V's own terms, in words.
+// States the limits of a plan by V's own terms, in words.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -111,7 +111,7 @@ bool computes_backward(const PipelineTimes& times) {
   return *std::max_element(times.backward_ms.begin(), times.backward_ms.end()) > 0;
 }
 
-// What runs steadily in the longest term, in words.
+// The steady part of the longest term, in words.
 std::string steady_text(const Term& longest, const PipelineTimes& times, int m) {
   const std::string stage_name = "stage " + std::to_string(longest.stage);
   const std::string steps = std::to_string(m - 1) + (m == 2 ? " steady step" : " steady steps");
@@ -198,7 +198,8 @@ std::vector<PlanLimit> plan_limits(const Problem& problem, const Plan& plan) {
 
 namespace {
 
-// Of an ordered schedule, which has no V: the stage that computes most, and how much of the time the mean one does.
+// The limit of an ordered schedule, which has no V: the stage that computes most, and the mean stage's share of the
+// time.
 std::vector<PlanLimit> busiest_stage(const PlacedPlan& placed) {
   const pipeline::WorkTimes times = work_times(placed);
   const int micro_batches = placed.problem().micro_batches();

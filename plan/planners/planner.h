@@ -58,9 +58,9 @@ enum class PlannerKind { kAuto, kPolicy, kRollouts, kExact, kBalanced, kUniform,
 const char* to_string(PlannerKind planner);
 // The inverse; nullopt for any other text.
 std::optional<PlannerKind> parse_planner(std::string_view name);
-// Those that plan by themselves: all but `online`, which learns as long as it may and has no turn with others.
+// The planners that plan by themselves: all but `online`, which learns as long as it may and has no turn with others.
 std::vector<PlannerKind> all_planners();
-// Those that go from stage to stage, in milliseconds, with the bound that a moment gives: `policy` and `rollouts`.
+// True for planners that go from stage to stage, in milliseconds, with a quick bound: `policy` and `rollouts`.
 bool answers_at_once(PlannerKind planner);
 
 using pipeline::Objective;  // kValue, kSimulated
@@ -72,7 +72,7 @@ struct PlanRequest {
   // Schedules to try, the earlier preferred on ties. --schedule auto = {k1f1b, k1f1bOverlap}.
   std::vector<pipeline::Schedule> schedules = {pipeline::Schedule::k1f1b};
   PlannerKind planner = PlannerKind::kAuto;
-  // Not given: simulated for `auto` and `online`, value for every other planner.
+  // Default: simulated for `auto` and `online`, value for every other planner.
   std::optional<Objective> objective;
   // The network of `policy` (and of `auto`). Null: the one compiled in for the objective (shipped_policy.h); when there
   // is none, `auto` plans without and `policy` is an error.
@@ -109,7 +109,7 @@ struct PlanRequest {
   }
 };
 
-// What plans are judged by.
+// The objective that plans are judged by.
 Objective objective_of(const PlanRequest& request);
 
 constexpr double kProvenGap = 1e-9;  // a gap below is rounding
@@ -117,7 +117,7 @@ constexpr double kProvenGap = 1e-9;  // a gap below is rounding
 // simulated step to beat by this factor.
 constexpr double kAboveSimulation = 1.1;
 
-// What one planner came to: its best plan under the objective over all stage counts and schedules.
+// The result of one planner: its best plan under the objective over all stage counts and schedules.
 struct Alternative {
   std::string planner;
   int stages = 0;
@@ -127,7 +127,7 @@ struct Alternative {
   pipeline::Plan plan;
 };
 
-// One thing that makes the step as long as it is, the largest first.
+// A cause of the step's length; lists begin with the largest.
 struct PlanLimit {
   enum class Kind { kStage, kTransfer, kRoundTrip, kAllReduce };
   Kind kind = Kind::kStage;
@@ -138,13 +138,13 @@ struct PlanLimit {
 };
 const char* to_string(PlanLimit::Kind kind);  // "stage", "transfer", "round-trip", "all-reduce"
 
-// How a search for a plan went, and why it found none.
+// The course of a search for a plan, and the reason if it found none.
 struct SearchNotes {
   Objective objective = Objective::kSimulated;
   std::int64_t work_units = 0;  // done in all
   double planning_ms = 0;
   double found_ms = 0;  // when, since planning began, the plan was met
-  // When V of the plan was known to be the least; 0: it is not (gap above kProvenGap), or unknown.
+  // The time when V of the plan was known to be the least; 0: it is not (gap above kProvenGap), or unknown.
   double proven_ms = 0;
   // The time limit (or `cancelled`) stopped a planner, the polishing or the bound: another run may come further. False:
   // all of the above but the *_ms that were measured is the same on every run.
@@ -170,7 +170,7 @@ struct PlanResult : SearchNotes {
   std::string planner;  // who proposed it: "policy+refine", "policy+beam+refine", "balanced+polish", ...
   double step_ms = 0;
   double simulated_step_ms = 0;
-  // By what plans are judged; infinite without a plan.
+  // The length by which plans are judged; infinite without a plan.
   double length_ms() const {
     if (!plan) return std::numeric_limits<double>::infinity();
     return objective == Objective::kValue ? step_ms : simulated_step_ms;
@@ -189,7 +189,7 @@ struct PlanResult : SearchNotes {
 // A plan that does not fit in memory is an answer (result.plan empty), not an error.
 PlanResult make_plan(const pipeline::Problem& problem, const PlanRequest& request);
 
-// What limits a plan, by V's own terms (docs/cost-model.md): the path term that attains the maximum and the exposed
+// The limits of a plan by V's own terms (docs/cost-model.md): the path term that attains the maximum and the exposed
 // all-reduce, with numbers. At least one entry; shares need not sum to 1.
 std::vector<PlanLimit> plan_limits(const pipeline::Problem& problem, const pipeline::Plan& plan);
 std::vector<PlanLimit> plan_limits(const pipeline::PlacedPlan& placed);

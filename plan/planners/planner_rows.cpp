@@ -15,7 +15,7 @@ namespace {
 using pipeline::Plan;
 using pipeline::Schedule;
 
-// What costs milliseconds is over after this part of the work of `auto`.
+// The share of the work of `auto` after which the planners end that take milliseconds.
 constexpr double kAtOnceUntil = 0.25;
 constexpr double kLocalSearchUntil = 0.5;
 constexpr double kExactUntil = 0.7;
@@ -136,8 +136,8 @@ void exact(Planning& planning, Turn& turn) {
   }
 }
 
-// What the policy says at once, if it starts from one; then Rainbow on this problem while there is time, with a part of
-// it kept for corridors around what it found.
+// Takes the policy's plan at once, if it starts from one; then runs Rainbow on this problem while there is time, and
+// keeps a part of the time for corridors around the plans found.
 void online(Planning& planning, Turn& turn) {
   const PlanRequest& request = planning.request();
   const models::Policy* start = request.online.from_scratch ? nullptr : planning.policy();

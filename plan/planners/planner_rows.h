@@ -1,5 +1,5 @@
-// The table of planners: what each one is called, needs and does. To add one is to add its number (planner.h) and its
-// row with its function (planner_rows.cpp).
+// The table of planners says what each one is called, needs and does. A new planner needs its number (planner.h) and
+// its row with its function (planner_rows.cpp).
 #pragma once
 
 #include <vector>
@@ -19,13 +19,13 @@ struct PlannerRow {
   // models::kMaxStages stages. `auto` asks one of these twice.
   bool walks;
   bool only_asked;  // has no turn in `auto` or beside others
-  // Of the work of `auto`: the part after which its turn ends, and the next planner's begins.
+  // The share of the work of `auto` after which this planner's turn ends and the next planner's begins.
   double until;
   // Tells `planning` of the plans it finds. Null: `auto`, which asks the others.
   void (*propose)(Planning& planning, Turn& turn);
 };
 
-// In the order in which `auto` asks them: the cheapest first, itself in front.
+// The rows in the order in which `auto` asks them, the cheapest first; `auto` itself is in front.
 const std::vector<PlannerRow>& planner_rows();
 const PlannerRow& row_of(PlannerKind planner);
 

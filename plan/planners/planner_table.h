@@ -1,5 +1,5 @@
-// Every planner alone on the same question, side by side: how long its step is, how far that is from the best, and how
-// many milliseconds it took.
+// Runs every planner alone on the same question and compares them: each one's step, its distance from the best, and the
+// milliseconds of planning.
 #pragma once
 
 #include "common/pipeline/plan_json.h"

@@ -23,8 +23,8 @@ using pipeline::Schedule;
 
 namespace {
 
-// How many of the best candidates are polished, besides the best of every planner, stage count and schedule; how many
-// of the plans that came of it are explored further.
+// The number of the best candidates that are polished, besides the best of every planner, stage count and schedule; and
+// the number of the resulting plans that are explored further.
 constexpr int kMostPolished = 12;
 constexpr std::size_t kMostExplored = 8;
 // Candidates so near to the best get the warm-up that counts, so many at most.
@@ -33,7 +33,7 @@ constexpr std::size_t kMostJudged = 8;
 constexpr int kMostJudgedAlike = 2;  // of one stage count
 // Candidates of a stage count whose V is this much above the best one's are not worth a corridor.
 constexpr double kRefineWithin = 1.15;
-// Who asks for a quick planner alone wants the answer at once, with the bound that a moment gives; units of work.
+// The units of work for the bound where a quick planner alone is asked for, so that the answer comes at once.
 constexpr std::int64_t kQuickBoundUnits = 30'000'000;
 constexpr std::int64_t kPolicyBoundUnits = 4'000'000;
 // Above so many devices the bound of a policy's plan comes from sums alone.
@@ -176,7 +176,7 @@ void Planning::run_all() {
   if (request_.refine && !best_of_.empty()) polish_candidates();
 }
 
-// Whether every stage count and schedule but the best plan's own is out of the question, and its own allows no other.
+// True if every stage count and schedule but the best plan's own is out of the question, and its own allows no other.
 bool Planning::settled() const {
   if (request_.all_planners) return false;
   const std::optional<Candidate> best = best_candidate();
@@ -190,8 +190,8 @@ bool Planning::settled() const {
   return true;
 }
 
-// When plans are judged by V: the least V over all cuts, found and proven at once, which settles everything. False
-// when it takes too long.
+// When plans are judged by V: finds and proves the least V over all cuts at once, which settles everything. Returns
+// false when it takes too long.
 bool Planning::prove() {
   if (objective_ != Objective::kValue || !request_.lower_bound || request_.all_planners || best_of_.empty()) {
     return false;
@@ -303,7 +303,7 @@ bool Planning::near_servers(const Plan& plan) const {
 
 bool Planning::add(const std::optional<Plan>& plan, PlannerKind planner, Way way) {
   if (!plan) return false;
-  // What is short by its bounds may still hold a stage that hardly works.
+  // A plan that is short by its bounds may still hold a stage that hardly works.
   if (!pipeline::feasible(problem_, *plan)) {
     AM_CHECK(!problem_.options().allow_idle_stages);
     return false;

@@ -1,4 +1,4 @@
-// One call of make_plan: what planners are given, the plans they found, and what becomes of them.
+// One call of make_plan: the inputs of the planners, the plans that they found, and the choice among them.
 #pragma once
 
 #include <chrono>
@@ -19,7 +19,7 @@
 
 namespace automap::planners {
 
-// How a planner came to its plan.
+// The steps by which a planner came to its plan.
 struct Way {
   bool beam = false;  // of those that walk, which are greedy otherwise
   bool refined = false, polished = false;
@@ -39,49 +39,49 @@ class Planning {
   Planning(const pipeline::Problem& problem, const PlanRequest& request);
   PlanResult run();
 
-  // What planners see.
+  // The inputs of the planners.
   const pipeline::Problem& problem() const { return problem_; }
   const PlanRequest& request() const { return request_; }
   Objective objective() const { return objective_; }
   int first_stages() const { return first_stages_; }
   int last_stages() const { return last_stages_; }
   const std::vector<int>& pivots() const { return pivots_; }  // empty: every instruction
-  // The same for those that walk through a plan space.
+  // The pivots for planners that walk through a plan space.
   std::vector<int> walk_pivots() const;
-  // How far from a server's end stages may end, in the problem's devices, which are replicas; -1: anywhere. Of all
-  // that walk, and of everything that `online` says.
+  // The largest distance of a stage's end from a server's end, in the problem's devices, which are replicas; -1: no
+  // limit. It holds for all planners that walk, and for all plans of `online`.
   int server_radius() const;
   bool coarse() const;  // whether the grid leaves something to refine
   const models::Policy* policy() const { return policy_.get(); }
   std::shared_ptr<const models::Policy> shared_policy() const { return policy_; }
   double seconds_left() const;  // of the time limit; infinite without one
 
-  // Whether a turn is over although there is more to do. While there is no plan at all, one is looked for however
-  // little the work.
+  // Returns true if a turn is over although there is more to do. While there is no plan at all, no turn is over.
   bool over(Turn& turn) { return !best_of_.empty() && cut(turn.work); }
   // A planner came to the end of its share of the work.
   void note_cut() { cut_ = true; }
-  // How `online` searched goes into the result.
+  // Keeps the record of how `online` searched for the result.
   void keep(pipeline::PlanLearning learning) { online_ = std::move(learning); }
-  // Whether no plan of so many stages can be the planner's best, by the simplest bound on V.
+  // True if, by the simplest bound on V, no plan of so many stages can be the planner's best.
   bool out_of_question(const PlannerRow& planner, int stages, pipeline::Schedule schedule) const;
   // V of a plan that no longer can be the best: under the objective `simulated` V is below the simulation, but for the
   // all-reduce (docs/cost-model.md), so what is above the best simulation by more than that is out. Infinity when
   // plans are judged by V or nothing is known.
   double hopeless_ms() const;
-  // Of the planner's best plan under the objective; nullopt: it has none yet.
+  // The length of the planner's best plan under the objective; nullopt: it has none yet.
   std::optional<double> best_length(const PlannerRow& planner) const;
 
   // Takes a plan into the comparison; its length under the objective, nullopt when there is none or it is not feasible.
   std::optional<double> add(const std::optional<pipeline::Plan>& plan, const Turn& turn, Way way = {});
-  // From stage to stage through the plan space, by a network or without one (null). nullopt: no plan of so many stages.
+  // Walks from stage to stage through the plan space, by a network or without one (null). nullopt: no plan of so many
+  // stages.
   std::optional<pipeline::Plan> walk(const models::Policy* policy, int stages, pipeline::Schedule schedule, Turn& turn,
                                      std::vector<pipeline::Plan>& runners_up);
-  // From the grid to instructions: the exact program in a corridor around every plan worth it, the best first; until
-  // `most_in_vain` in a row brought nothing better.
+  // Refines plans from the grid to instructions: the exact program in a corridor around every promising plan, the best
+  // first, until `most_in_vain` in a row brought nothing better.
   void refine(const std::vector<pipeline::Plan>& plans, Turn& turn, Way way = {},
               int most_in_vain = std::numeric_limits<int>::max());
-  // What balancing came to, for all planners.
+  // The results of balancing, shared by all planners.
   pipeline::BalancedCuts* balanced_cuts() { return &balanced_cuts_; }
 
  private:

@@ -1,4 +1,4 @@
-// Everything that is asked of the planners, made once: how is this model's step to be run on this cluster?
+// A question holds all inputs of the planners and is made once: how should this model's step run on this cluster?
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ struct BesidePlan {
   }
 };
 
-// Every ordered schedule, and stages of different widths.
+// Asks for every ordered schedule, and stages of different widths.
 BesidePlan any_beside();
 
 struct Question {
@@ -42,11 +42,11 @@ struct Question {
     set_profile(std::move(model));
   }
 
-  // Of single devices, with every width that is known. Copies of a question share it.
+  // The profile of single devices, with every width that is known. Copies of a question share it.
   const pipeline::Profile& profile() const { return profile_->whole; }
   void set_profile(pipeline::Profile profile) { profile_ = std::make_shared<Model>(std::move(profile)); }
-  // Of replicas of `width` devices, which the profile knows; made and checked when it is first asked for, and shared
-  // likewise. Throws what check_profile throws.
+  // The profile of replicas of `width` devices, a width that the profile knows. It is made and checked on first use;
+  // copies of a question share it. Throws what check_profile throws.
   pipeline::CheckedProfile profile_of(int width) const;
 
   machine::Cluster cluster;          // of single devices
@@ -70,7 +70,7 @@ struct Question {
 // The planning problem of one split: on its devices, with replicas of its width.
 std::unique_ptr<pipeline::Problem> problem_of(const Question& question, const StepSize& size,
                                               pipeline::ProblemOptions options);
-// The same; null where the split leaves none (Error(kUsage)): there are more samples than times are known for.
+// The same; null where the split has no problem (Error(kUsage)), because it has more samples than times are known for.
 std::unique_ptr<pipeline::Problem> possible_problem(const Question& question, const StepSize& size,
                                                     const pipeline::ProblemOptions& options);
 

@@ -20,7 +20,7 @@ struct Rule {
   std::string (*options)(const Question& question);
   bool possible;  // plans without it run on the same machines
   bool (*kept)(const Question& question);
-  // Whether a plan without it may be shorter than `plan`.
+  // Returns true if a plan that breaks the rule may be shorter than `plan`.
   bool (*may_bind)(const Candidate& plan);
   void (*lift)(Question& question, const Candidate& plan);
 };

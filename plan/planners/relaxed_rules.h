@@ -1,4 +1,4 @@
-// Rules that plans keep to and that cost much: what is found without them.
+// Finds the rules on plans that cost much, by searching for shorter plans without them.
 #pragma once
 
 #include <string>

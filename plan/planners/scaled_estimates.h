@@ -1,5 +1,5 @@
-// What plans are made from, changed by a factor: times of kernels and of collectives, links, memory of activations.
-// Factors of times say how many times as long they take.
+// Scales the estimates that plans are made from: times of kernels and of collectives, links, memory of activations. A
+// factor of 2 doubles a time.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace automap::planners {
 
-// Of the positions [first, last), from 0. A profile of replicas of several devices knows its collectives at one number
-// of samples alone: at others they are taken to be proportional.
+// Scales the times of positions [first, last), from 0. A profile of replicas of several devices knows its collectives
+// at one number of samples only; at others they are taken to be proportional.
 void scale_times(pipeline::Profile& profile, std::size_t first, std::size_t last, double kernels, double collectives);
 
 enum class Links { kInside, kBetween };  // servers

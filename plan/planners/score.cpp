@@ -79,9 +79,9 @@ std::vector<int> layer_starts(const Profile& profile) {
   throw Error(ErrorKind::kUsage, what, hint);
 }
 
-// That the profile knows replicas of so many devices, and that there are such replicas: `mixed`, beside those of other
-// widths, in one server each; all of one width can be several whole servers each. `kind` of the error: a file or an
-// option asks for them.
+// Checks that the profile knows replicas of so many devices, and that there are such replicas: `mixed`, beside those of
+// other widths, in one server each; all of one width can be several whole servers each. `kind` of the error: a file or
+// an option asks for them.
 void check_width(const Profile& profile, const Cluster& cluster, int width, bool mixed, const std::string& source,
                  ErrorKind kind) {
   try {
@@ -122,7 +122,8 @@ std::int64_t parts_of(const Layout& layout) {
   return std::int64_t{layout.pp} * layout.parts_of_stage();
 }
 
-// Of these borders the first in front of the layer or module of that name; where none is called so, the first.
+// The first of these borders in front of the layer or module of that name; the first of all where no layer has the
+// name.
 int border_in_front_of(const Profile& profile, const std::string& name, std::vector<int>::const_iterator first,
                        std::vector<int>::const_iterator last) {
   const auto found = std::find_if(first, last, [&](int border) {
@@ -132,8 +133,8 @@ int border_in_front_of(const Profile& profile, const std::string& name, std::vec
   return found == last ? *first : *found;
 }
 
-// Where the parts of a layout end that says how many layers each has. One behind all of them holds what stands behind
-// the stack.
+// The ends of the parts of a layout that gives the number of layers of each. A part behind all of them holds the
+// instructions behind the stack.
 std::vector<int> cuts_of_counts(const Layout& layout, const Profile& profile) {
   const std::vector<int> starts = stack_starts(profile);
   if (starts.empty()) {
@@ -174,7 +175,7 @@ std::vector<int> cuts_of_counts(const Layout& layout, const Profile& profile) {
   return cuts;
 }
 
-// Where the parts of a layout end.
+// The ends of the parts of a layout.
 std::vector<int> cuts_of(const Layout& layout, const Profile& profile) {
   if (!layout.layers.empty()) return cuts_of_counts(layout, profile);
   const std::vector<int> starts = layer_starts(profile);
@@ -209,7 +210,7 @@ Plan plan_of(const Layout& layout, const Profile& profile) {
   return plan;
 }
 
-// What interleaved 1F1B wants of a layout, whose schedule it is where there are chunks. `named`: the layout says one.
+// Checks a layout with chunks, whose schedule is interleaved 1F1B. `named`: the layout names a schedule.
 void take_chunks(Layout& layout, bool named, const Framework& framework) {
   if (!layout.interleaved()) {
     if (named && layout.schedule == Schedule::kInterleaved) {
@@ -311,7 +312,7 @@ constexpr LayoutWord kUnplanned[] = {{"cp", "parallelism of sequences"},
                                      {"expert-parallel-size", "parallelism of experts"},
                                      {"expert-model-parallel-size", "parallelism of experts"},
                                      {"etp", "parallelism of experts"}};
-// What another option says.
+// Keys that another option sets.
 constexpr LayoutWord kOfOptions[] = {{"gbs", "--batch"},
                                      {"batch", "--batch"},
                                      {"global-batch-size", "--batch"},
@@ -610,7 +611,7 @@ Cluster named_devices(const GivenPlan& given, const Cluster& cluster) {
   }
 }
 
-// That replicas stand as they would in the whole cluster: in one server each where one holds them, else on all devices
+// Checks that replicas are placed as in the whole cluster: in one server each where one holds them, else on all devices
 // of several.
 void check_whole_servers(const Cluster& part, const Cluster& whole, int width, const std::string& source) {
   try {
@@ -777,7 +778,7 @@ ScoredPlan score_sizes(Layout layout, const Question& question) {
   return *std::move(best);
 }
 
-// Where a layout stands.
+// The profile and the devices that a layout uses.
 struct LayoutGround {
   std::string source;                // of errors
   pipeline::CheckedProfile profile;  // of its replicas
@@ -820,12 +821,12 @@ LayoutGround ground_of(Layout& layout, const Question& question) {
   return {source, question.profile_of(layout.tp), machine::first_devices(all, devices / layout.tp)};
 }
 
-// Whether somebody says how many samples a micro-batch has.
+// True if the layout or an option gives the samples of a micro-batch.
 bool size_said(const Layout& layout, const StepRequest& step) {
   return layout.micro_batch_size > 0 || step.micro_batch > 0 || step.micro_batches > 0;
 }
 
-// Of a layout whose size_said().
+// The options of a layout whose size_said().
 ProblemOptions options_of(const Layout& layout, const Question& question) {
   const Profile& profile = question.profile();
   StepRequest asked = question.step;
@@ -868,7 +869,7 @@ ProblemOptions options_of(const Layout& layout, const Question& question) {
   return options;
 }
 
-// How many chunks a stage has where each has so many layers.
+// Sets the number of chunks of a stage where the layout gives the layers of each chunk.
 void settle_chunks(Layout& layout, const Profile& profile) {
   if (layout.layers_per_chunk == 0) return;
   const auto layers = static_cast<std::int64_t>(stack_starts(profile).size());

@@ -1,4 +1,4 @@
-// What a given plan takes: of a file, or a layout as frameworks name it (dp=8,pp=4,micro-batch-size=2).
+// Scores a given plan: one from a file, or a layout as frameworks name it (dp=8,pp=4,micro-batch-size=2).
 #pragma once
 
 #include <cstddef>
@@ -44,7 +44,7 @@ constexpr int kRestOfLayers = -1;
 // Interleaved 1F1B is of no fewer, as Megatron asks.
 constexpr int kLeastInterleavedStages = 3;
 
-// What the command line says of every stage; empty: nothing.
+// Options of the command line that apply to every stage; empty: none.
 struct StageOverrides {
   std::optional<int> zero;
   std::optional<bool> recompute;
@@ -80,7 +80,7 @@ struct ScoredPlan {
 ScoredPlan score_plan(const pipeline::CheckedProfile& profile, const machine::Cluster& cluster,
                       const pipeline::ProblemOptions& options, pipeline::Plan plan, const std::string& source);
 
-// The same of stages of any widths, which the profile has to know; `profile` and `cluster` are those of single devices.
+// Scores stages of any widths, which the profile has to know; `profile` and `cluster` are those of single devices.
 ScoredPlan score_mixed(const pipeline::CheckedProfile& profile, const machine::Cluster& cluster,
                        const pipeline::ProblemOptions& options, pipeline::MixedPlan plan, const std::string& source);
 

@@ -19,7 +19,7 @@ using machine::Cluster;
 using pipeline::PlanSensitivity;
 using pipeline::Profile;
 
-// What a plan is made from, to be changed.
+// The estimates that a plan is made from, which are varied.
 struct Estimates {
   Profile profile;
   Cluster cluster;

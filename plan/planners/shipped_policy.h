@@ -1,5 +1,5 @@
-// The trained policies that are compiled into the program: every file models/pretrained/*.policy of the source tree,
-// so that planning needs no files beside the executable and an installed copy can be moved anywhere.
+// The trained policies that are compiled into the program: every file models/pretrained/*.policy of the source tree. So
+// planning needs no files beside the executable, and an installed copy can be moved anywhere.
 #pragma once
 
 #include <memory>
@@ -22,8 +22,8 @@ std::shared_ptr<const models::Policy> shipped_policy(pipeline::Objective objecti
 // damaged, or is one that this planner cannot run (another family, other features).
 std::shared_ptr<const models::Policy> load_policy(const std::string& path);
 
-// For the planner: throws Error(kData) naming `source` unless the network scores after-states of this program's
-// features.
+// Throws Error(kData) naming `source` unless the planner can use the network: it must score after-states of this
+// program's features.
 void check_plans(const models::Policy& policy, const std::string& source);
 
 namespace internal {

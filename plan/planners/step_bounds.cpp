@@ -50,7 +50,7 @@ LeastOfOneStage least_of_one_stage(const Problem& problem, const PlanRequest& re
   return least;
 }
 
-// What no plan of the splits so far is below, and how many bounds may still get more work.
+// The lower bound over the splits so far, and the number of bounds that may still get more work.
 struct Bounded {
   double value_ms;
   std::string method;  // of value_ms
@@ -74,7 +74,7 @@ class StepBounds {
     const PlanRequest& asked = question_.request;
     if (size.devices > 0 && asked.stages > size.devices) return so_far;
     if (work_ms(size) >= std::max(so_far.value_ms, so_far.simulated_ms)) return so_far;
-    // What stands on the path to the last backward is neither above V nor, of several stages, above a simulation
+    // The path to the last backward is neither longer than V nor, with several stages, longer than a simulation
     // (cost.h).
     const double value = own ? 0 : so_far.value_ms;
     ProblemOptions of_path = question_.options;
@@ -89,7 +89,7 @@ class StepBounds {
     double& simulated = so_far.simulated_ms;
     simulated = std::min(simulated, one.simulated_ms);
     const bool value_open = value > 0 && simple_bound(*problem, request).ms < value;
-    // Where one stage has a lower V, that of several does not settle it.
+    // If one stage has a lower V, the V of several stages does not settle the bound.
     const bool by_path = value_open && one.value_ms >= value;
     const double most_ms = by_path ? std::max(value, simulated) : simulated;
     const double several_ms =
@@ -132,7 +132,7 @@ class StepBounds {
   }
 
  private:
-  // What no plan of the problem with at least `first` stages can be below, at most `most_ms`.
+  // A lower bound on all plans of the problem with at least `first` stages, at most `most_ms`.
   pipeline::LowerBound of_cuts(const Problem& problem, const PlanRequest& request, int first, double most_ms,
                                int* closer) const {
     const auto with_units = [&](std::int64_t units) {

@@ -1,4 +1,4 @@
-// What no plan of a step can be below, over every split of its batch that was considered: by sums, by the plans of one
+// Lower bounds on the plans of a step, over every split of its batch that was considered: by sums, by the plans of one
 // stage, and by the relaxations of common/pipeline/exact.h.
 #pragma once
 
@@ -16,14 +16,14 @@ PlanRequest request_for(const pipeline::Problem& problem, PlanRequest request);
 // The most stages that a plan of the problem may have.
 int most_stages(const pipeline::Problem& problem, const PlanRequest& request);
 
-// What simple sums say that no plan of the problem is below, and none of several stages; infinite: there is none.
+// Lower bounds from simple sums: on all plans of the problem, and on those of several stages; infinite: no such plan.
 struct SimpleBound {
   double ms = kInfinity, several_ms = kInfinity;
 };
 SimpleBound simple_bound(const pipeline::Problem& problem, const PlanRequest& request);
 
-// No plan of a split is below, neither its V nor its simulated step: its samples' compute over all of its devices. Of
-// the splits of one width.
+// A lower bound on V and on the simulated step of every plan of a split: its samples' compute spread over all of its
+// devices. It serves the splits of one width.
 class WorkBound {
  public:
   WorkBound(const Question& question, int width);

@@ -69,7 +69,7 @@ StepPlan plan_all_widths(const Question& question, const std::vector<StepSize>& 
   }
   if (planners.empty()) throw *refused;
   const auto best_planner = std::min_element(planners.begin(), planners.end(), [](const auto& a, const auto& b) {
-    // Where no width has a plan, one that could be looked at says why.
+    // Where no width has a plan, one that could be tried gives the reason.
     return std::make_pair(a->best_look_ms(), !a->looked()) < std::make_pair(b->best_look_ms(), !b->looked());
   });
   StepPlan best = (*best_planner)->finish();
@@ -192,7 +192,7 @@ StepPlan search_step(const Question& question) {
   if (free.request.effort.units != WorkLimits::kNoEnd) free.request.effort.units /= kLookShare;
   free.step.equal_replicas = false;
   const StepPlan other = search_step_alone(free);
-  // What equal stages can do, free ones can, too.
+  // Free stages can do all that equal stages can.
   if (other.result.plan && plan.result.plan) {
     plan.free_plan_ms = std::min(other.result.simulated_step_ms, plan.result.simulated_step_ms);
   }

@@ -1,4 +1,4 @@
-// What a search over the splits of a step's batch, the widths of replicas and the numbers of devices came to.
+// The result of a search over the splits of a step's batch, the widths of replicas and the numbers of devices.
 #pragma once
 
 #include <memory>
@@ -23,7 +23,7 @@ struct StepPlan {
   PlanResult result;
   std::vector<StepSize> considered;  // of every width that was planned for
   bool all_devices = false;          // these are on all choices of devices that there are
-  // No plan of any split is simulated shorter, whatever it keeps in flight; 0: not known.
+  // A lower bound on the simulated step of every plan of every split, whatever it keeps in flight; 0: not known.
   double simulated_bound_ms = 0;
   // Both bounds have yet to be closed (bounds.h): the result's is of V and about these splits alone.
   bool open_bounds = false;

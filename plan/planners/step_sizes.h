@@ -1,5 +1,5 @@
-// How a step's samples may be split into micro-batches: mb samples travel through the pipeline together, M times per
-// step, mb * M = B (design 2.1).
+// The splits of a step's samples into micro-batches: mb samples travel through the pipeline together, M times per step,
+// mb * M = B (design 2.1).
 #pragma once
 
 #include <algorithm>
@@ -48,7 +48,7 @@ struct StepSize {
   }
 };
 
-// What a split stands on: its devices of `cluster`, those of a replica taken for one.
+// The cluster of a split: its devices of `cluster`, where each replica counts as one device.
 machine::Cluster replicas_of(const machine::Cluster& cluster, const StepSize& size);
 // The single devices of those, 0-based, in order.
 std::vector<int> devices_of(const machine::Cluster& cluster, const StepSize& size);
@@ -62,13 +62,13 @@ void put_on(const machine::Cluster& replicas, std::vector<int> devices, StepSize
 std::vector<StepSize> step_sizes(const StepRequest& request, const pipeline::Profile& profile,
                                  pipeline::Replicas replicas);
 
-// What a replica may compute at once of its `samples` of a step, falling: divisors of them that the profile's times
-// reach, in at most so many micro-batches.
+// The numbers of its `samples` of a step that a replica may compute at once, falling: divisors of them that the
+// profile's times reach, in at most so many micro-batches.
 std::vector<std::int64_t> replica_sizes(std::int64_t samples, const pipeline::Profile& profile,
                                         std::int64_t most_micro_batches);
 
-// Whether ever more micro-batches of one layout are worth a look: up to kMostMicroBatches they are; beyond, as long as
-// the last that was seen was the shortest, or none of them fits.
+// Decides if a layout should be tried with ever more micro-batches: yes up to kMostMicroBatches; beyond, as long as the
+// last one tried was the shortest, or none of them fits.
 class MoreMicroBatches {
  public:
   explicit MoreMicroBatches(bool given) : given_(given) {}  // their number is asked for

@@ -111,7 +111,7 @@ class Hope {
   double best_ms_ = kInfinity, best_of_several_ms_ = kInfinity;
 };
 
-// Where no layout is left: what would leave one.
+// Refuses with a hint, where no layout is left.
 [[noreturn]] void refuse_none(const pipeline::Profile& profile, const machine::Cluster& cluster, std::int64_t batch,
                               const SweepRequest& request) {
   const int devices = cluster.num_devices(), layers = most_layout_stages(profile);

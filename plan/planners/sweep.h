@@ -1,4 +1,4 @@
-// Every uniform layout of a cluster, scored.
+// Scores every uniform layout of a cluster.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ struct SweptLayout {
   double fullest_share = 0;
   double batch() const { return static_cast<double>(layout.micro_batch_size * layout.dp) * micro_batches; }
 };
-// What the sweep looks at.
+// The layouts that the sweep scores.
 struct SweepRequest {
   int min_stages = 1, max_stages = pipeline::kMaxPlanStages;
   std::vector<pipeline::Schedule> schedules = {pipeline::Schedule::kAdaptive};
@@ -34,9 +34,9 @@ struct Sweep {
   std::vector<SweptLayout> layouts;
   std::size_t left_out = 0;  // for want of time
 };
-// Every uniform layout that uses all devices, of the options' variants, that the question's framework can run, the
-// shortest step first, then those that do not fit, the least missing first. Throws Error(kUsage) when no layout divides
-// the batch or is within the stages allowed.
+// Scores every uniform layout that uses all devices, has the options' variants and can be run by the question's
+// framework: the shortest step comes first, then those that do not fit, the least missing first. Throws Error(kUsage)
+// when no layout divides the batch or is within the stages allowed.
 Sweep sweep_layouts(const Question& question, const SweepRequest& request);
 
 }  // namespace automap::planners

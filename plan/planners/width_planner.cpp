@@ -143,7 +143,7 @@ StepPlan WidthPlanner::finish() {
     look_at_fewer(considered_);
   }
   const std::vector<StepSize> sizes = considered_;
-  // Where nothing fits, the split that lacks least says why.
+  // Where nothing fits, the split that lacks least gives the reason.
   const auto key = [&](const Look& look) {
     const double lacks = look.result.least_memory_bytes;
     return std::make_tuple(look.result.length_ms(), lacks > 0 ? lacks : kInfinity, !look.result.devices_divide);
@@ -216,7 +216,7 @@ void WidthPlanner::leave_some_free(std::vector<StepSize>& sizes) const {
     if (cluster_.servers[g].device == cluster_.servers[g + 1].device) continue;
     for (const StepSize& size : all) add(size, before);
   }
-  // How many devices can share a split evenly, and the most over all of them.
+  // The most devices that can share a split evenly, and the most over all splits.
   const auto most_shared = [devices](const StepSize& size) {
     int most = devices;
     while (std::fmod(size.samples, most) != 0) --most;
@@ -233,7 +233,7 @@ void WidthPlanner::leave_some_free(std::vector<StepSize>& sizes) const {
       }
     } else if (const int most = most_shared(size); most < devices && most >= devices / 2) {
       add(size, most);
-      // Where no split shares all devices, also a stage of one or two beside such a one.
+      // If no split shares all devices, a stage of one or two devices beside such a stage is tried, too.
       for (int beside = 1; beside <= 2 && best_shared < devices; ++beside) add(size, most + beside);
     }
   }
@@ -353,7 +353,7 @@ void WidthPlanner::look_at_fewer(std::vector<StepSize>& sizes) {
     return std::any_of(looks_.begin(), looks_.end(),
                        [](const Look& look) { return look.result.plan || look.result.cut_by_time; });
   };
-  // What does not fit on more devices does not on fewer.
+  // A split that does not fit on more devices does not fit on fewer.
   const auto too_large = [&](const StepSize& size) {
     return std::any_of(looks_.begin(), looks_.end(), [&](const Look& look) {
       return look.size.samples == size.samples && look.size.micro_batches == size.micro_batches &&

@@ -1,5 +1,5 @@
-// Plans of one step whose replicas are all of one width: every split of the batch and every number of devices gets a
-// look with a share of the effort, the best the rest. Asked by step_choice.h.
+// Plans one step with replicas that are all of one width: every split of the batch and every number of devices is
+// planned with a share of the effort, the best of them with the rest. step_choice.h asks it.
 #pragma once
 
 #include <chrono>
@@ -26,19 +26,20 @@ class WidthPlanner {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // Of replicas of `width` devices. Plans that are no shorter than hopeless_ms need not be found. The question must
-  // outlive it.
+  // Plans with replicas of `width` devices. Plans that are no shorter than hopeless_ms need not be found. The question
+  // must outlive it.
   WidthPlanner(const Question& question, int width, double hopeless_ms, Time start);
 
-  // Every split with a share of the effort; only one of them, asked for `alone`, waits for all of it. Then one after
-  // the other of `further`, as long as the split into the most micro-batches is the best, or there is no plan.
+  // Plans every split with a share of the effort; a single split that is asked for `alone` waits for all of it. Then
+  // plans one after the other of `further`, as long as the split into the most micro-batches is the best, or there is
+  // no plan.
   void look_at_all(std::vector<StepSize> sizes, const std::vector<StepSize>& further, bool alone);
 
   const std::vector<StepSize>& considered() const { return considered_; }
-  // Whether those are all choices of devices that there are.
+  // True if the splits considered cover all choices of devices.
   bool considered_all_devices() const { return all_devices_; }
 
-  // Of the plans found so far; infinite: none.
+  // The shortest length of the plans found so far; infinite: none.
   double best_look_ms() const;
   bool looked() const { return !looks_.empty(); }
   // The looks' best plan.
@@ -55,7 +56,7 @@ class WidthPlanner {
 
  private:
   bool wants_effort() const { return !answers_at_once(request_.planner); }
-  // All that the splits can be: numbers of devices and of equal groups, replicas of this width.
+  // Expands splits by numbers of devices and of equal groups, for replicas of this width.
   std::vector<StepSize> spread(std::vector<StepSize> sizes) const;
   void look_further(const std::vector<StepSize>& further);
   int micro_batches_of_best() const;  // 0: there is no plan yet
@@ -68,41 +69,41 @@ class WidthPlanner {
   // Devices of half of the servers, of a quarter, ..., of half of the first server, ...
   std::vector<int> halves() const;
 
-  // No more devices than these can share the samples of a split.
+  // An upper bound on the devices that can share the samples of a split.
   std::int64_t most_busy(const StepSize& size) const;
 
-  // Every split on half of the devices, on a quarter, ..., where their compute alone leaves hope: links may cost more
-  // than the other devices save.
+  // Plans every split on half of the devices, on a quarter, ..., where a bound by compute alone is below the best:
+  // links may cost more than the other devices save.
   void look_at_halves(double best_ms);
 
-  // Every split on all choices of devices (device_choices.h) where these are few; else, where servers differ, in other
-  // orders of them, and from the best look on to choices beside its own as long as one is shorter. As far as compute
-  // alone leaves hope.
+  // Plans every split on all choices of devices (device_choices.h) where these are few; else, where servers differ, in
+  // other orders of them, and then on choices beside the best one as long as one is shorter. Skips those whose bound by
+  // compute alone is not below the best.
   void look_at_choices();
   // A split on a choice, as the splits looked at are written: in groups where stages are to be equal, or lone.
   std::vector<StepSize> on_choice(const StepSize& split, const DeviceChoice& choice) const;
-  // Those of the choices' splits that have hope and were not considered yet get a look. Whether one is the best.
+  // Plans those of the choices' splits that are promising and were not considered yet. Returns true if one is the best.
   bool look_at(const std::vector<DeviceChoice>& choices, const std::vector<StepSize>& splits);
   // The splits of the batch that were considered, whatever their devices.
   std::vector<StepSize> splits() const;
 
-  // When no split has a plan: of those that do not want for memory ever fewer devices until one has, which joins the
-  // splits.
+  // Called when no split has a plan. It tries the splits that do not fail for memory on ever fewer devices until one
+  // has a plan, and adds that one to the splits.
   void look_at_fewer(std::vector<StepSize>& sizes);
 
-  // Why devices are left free; empty: they are not.
+  // The reason why devices are left free; empty: none are.
   std::string why_fewer(const StepSize& chosen) const;
 
-  // Every split with every number of devices per stage that divides the devices and the samples.
+  // Replaces every split by those with every number of devices per stage that divides the devices and the samples.
   void make_equal(std::vector<StepSize>& sizes) const;
   std::vector<StepSize> in_equal_groups(const StepSize& size) const;
-  // Whether plans of so many stages are asked about, and there is something for each.
+  // True if the request allows so many stages, and the profile has as many positions.
   bool may_have(int stages) const;
 
-  // Every split on as many devices as there may be stages.
+  // Puts every split on as many devices as there may be stages.
   void make_lone(std::vector<StepSize>& sizes) const;
 
-  // What the planners came to on the other splits, where that is better or all they came to.
+  // Adds the planners' results on the other splits, where they are better than those of `result`, or it has none.
   void collect_alternatives(PlanResult& result) const;
 
   struct Look {
@@ -118,7 +119,7 @@ class WidthPlanner {
 
   std::unique_ptr<pipeline::Problem> make_problem(const StepSize& size, pipeline::ProblemOptions options) const;
 
-  // Its times as counted from the start of all planning.
+  // Calls the planner; the result's times count from the start of all planning.
   PlanResult planned(const pipeline::Problem& problem, const PlanRequest& request) const;
 
   StepPlan at_full_effort(const StepSize& size, std::unique_ptr<pipeline::Problem> problem) const;
@@ -128,7 +129,7 @@ class WidthPlanner {
   // The time limit is for all splits together.
   bool out_of_time();
   PlanRequest in_time(PlanRequest request) const;
-  // With one of so many shares of the effort.
+  // The request with one of `shares` equal shares of the effort.
   static PlanRequest with_share(PlanRequest request, std::int64_t shares);
 
   struct Split {
@@ -137,13 +138,13 @@ class WidthPlanner {
     std::unique_ptr<pipeline::Problem> problem;
     std::optional<PlanResult> result;
   };
-  // Those that can be, by what simple sums say that no plan of theirs is below.
+  // The splits that are possible, ordered by their simple lower bounds.
   std::vector<Split> bounded(const std::vector<StepSize>& sizes);
   // Plans of the splits, which stand in the order of hope_ms, as long as that is below the best so far. The better of
   // two results of a split stays.
   void ask(std::vector<Split>& splits, const PlanRequest& share, double* best_ms,
            const std::function<double(const Split&)>& hope_ms);
-  // Every split with a share of the effort, as far as its simplest bound and a glance leave hope.
+  // Plans every split with a share of the effort, unless its simplest bound or a glance rules it out.
   void look(const std::vector<StepSize>& sizes, std::size_t among);
 
   [[noreturn]] void refuse_all(const std::vector<StepSize>& sizes) const;

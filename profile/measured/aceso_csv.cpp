@@ -17,7 +17,7 @@ bool ends(std::string_view name, std::string_view with) {
   return name.size() >= with.size() && name.substr(name.size() - with.size()) == with;
 }
 
-// What part of a model the operator belongs to. Encoders come before decoders.
+// The part of a model that the operator belongs to. Encoders come before decoders.
 MeasuredTime place_of(const std::string& name) {
   MeasuredTime time;
   time.name = name;

@@ -31,7 +31,7 @@ using profile::ModelProfile;
 using profile::WorkPlace;
 
 constexpr std::size_t kShownNames = 6;
-// What names have in common by chance; a profile is not scaled by that.
+// The share of time that names may match by chance; a profile is not scaled by less.
 constexpr double kLeastAttributed = 0.05;
 
 double sum(const std::vector<double>& values) {
@@ -131,7 +131,7 @@ class Attributor {
 
   // --- Which of the times ---
 
-  // Of several numbers of samples the nearest to the model's.
+  // Chooses, among several numbers of samples, the nearest to the model's.
   void choose_samples(double asked) {
     const auto own = static_cast<double>(pipeline::own_samples(model_.profile));
     std::set<double> known;
@@ -219,7 +219,7 @@ class Attributor {
       return places;
     };
     std::vector<std::size_t> places = between(path, path + '\0');
-    // What begins with as much of the path as names a part of the model.
+    // Takes the instructions that begin with the longest part of the path that still names a part of the model.
     while (places.empty() && !graph::scopes_of(path).empty()) {
       const std::size_t slash = path.rfind('/');
       if (slash == std::string::npos) break;
@@ -230,7 +230,7 @@ class Attributor {
     return places;
   }
 
-  // Whether names without an op_name can be meant: most of them are the module's.
+  // True if names without an op_name can be matched: most of them are the module's.
   bool names_are_known() const {
     std::size_t known = 0, all = 0;
     for (const MeasuredTime& time : times_.times) {
@@ -304,7 +304,7 @@ class Attributor {
       return out;
     };
     if (time.forward_ms) spread(shares(true, false), *time.forward_ms);
-    // Of a model without a backward pass there is nowhere to put one.
+    // A model without a backward pass has no place for a backward time.
     if (time.backward_ms && model_.training) spread(shares(false, true), *time.backward_ms);
     if (time.backward_ms && !model_.training) leave(time.name + ", backward", *time.backward_ms);
     if (time.either_ms) spread(shares(true, model_.training), *time.either_ms);
@@ -377,7 +377,7 @@ class Attributor {
     const std::vector<int> layers = layer_names_->find(time.name);
     if (!layers.empty()) return positions_of(layers);
     if (!layer_names_->knows_kinds()) return {};
-    // Where every layer of a kind is known, what is in none of them is outside.
+    // Where every layer of a kind is known, a name in none of them is outside.
     const std::vector<std::string> words = words_of(time.name);
     const auto says = [&](std::initializer_list<std::string_view> parts) {
       return std::any_of(words.begin(), words.end(), [&](const std::string& word) {
@@ -390,7 +390,7 @@ class Attributor {
     return outside(true, true);
   }
 
-  // Of the layers that are of no kind, those in front of the first of a kind, and those behind it.
+  // The positions of the layers that are of no kind: those in front of the first layer of a kind, and those behind it.
   std::vector<std::int32_t> outside(bool in_front, bool behind) const {
     std::int32_t first = static_cast<std::int32_t>(own_.forward.size());
     for (const std::vector<int>& kind : layer_names_->kinds()) {
@@ -462,12 +462,12 @@ class Attributor {
     out_.measured_compute = compute > 0 ? covered / compute : 0;
   }
 
-  // Of one pass: by position a factor, or ms where nothing was estimated.
+  // The scale of one pass: by position a factor, or ms where nothing was estimated.
   struct Scale {
     std::vector<double> factor, added;
   };
 
-  // What the part of the pass that was measured takes of its estimate; none: nothing of it was.
+  // The ratio of the measured part of the pass to its estimate; none: no part was measured.
   std::optional<double> ratio(const std::vector<double>& own, const std::vector<double>& measured,
                               const std::vector<bool>& covered) const {
     double estimate = 0, taken = 0;

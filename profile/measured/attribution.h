@@ -1,4 +1,4 @@
-// Whose time it is that somebody measured, and a profile scaled by it.
+// Attributes measured times to the parts of a model, and scales a profile by them.
 //
 // - Instructions: by name, where the module is the one that ran (a name that another op_name contradicts does not
 //   count; names alone do where half of the file's are the module's); else by op_name, which compilers keep; else by
@@ -32,7 +32,7 @@ struct Attribution {
   std::string source, form, steps_by;
   std::int64_t steps = 1;
   double samples = 0;  // of the micro-batch that was measured
-  // Of one step, in ms: all that was measured of computation, and what of it is whose.
+  // Times of one step, in ms: all measured computation, and the parts of it that were attributed.
   double measured_ms = 0, forward_ms = 0, backward_ms = 0, optimizer_ms = 0, other_ms = 0;
   double communication_ms = 0;                            // beside that
   std::vector<std::pair<std::string, double>> left_over;  // what is nobody's, ms, the longest first
@@ -54,7 +54,8 @@ Attribution apply_measured(const MeasuredTimes& times, const graph::Graph& graph
 // instructions after optimization, and nothing else.
 void add_op_names(const graph::Graph& ran, MeasuredTimes* times);
 
-// For people: what of the measured time is whose, and what it does to the profile. For scripts: both.
+// Sentences for people on the attribution of measured time, and on its effect on the profile. attribution_json gives
+// both to scripts.
 struct AttributionSentences {
   std::string measured, scaled;
 };

@@ -1,4 +1,4 @@
-// The readers behind read_measured, one for each form, and what they share.
+// Declares the readers behind read_measured, one for each form, and the functions that they share.
 #pragma once
 
 #include <string>
@@ -21,7 +21,7 @@ inline bool begins(std::string_view text, std::string_view with) {
 // `ms` where it can be a time: 0 or more, and of a size that numbers of files may have. The one place that judges
 // times. Throws Error(kData): "where: found -3, expected ...".
 double checked_time(double ms, const std::string& where);
-// The same of a field of a table and of a JSON value.
+// Parse a time from a field of a table, and from a JSON value, with the same check.
 double time_of_text(std::string_view text, const std::string& where);
 double time_of_json(const Json& value, const std::string& where);
 
@@ -29,7 +29,7 @@ double time_of_json(const Json& value, const std::string& where);
 MeasuredTimes read_trace(std::string_view text, const std::string& source);  // of either profiler
 MeasuredTimes read_layer_csv(std::string_view text, const std::string& source);
 MeasuredTimes read_aceso(std::string_view text, const std::string& source);
-// Of a parsed document.
+// True if a parsed document has this form.
 bool is_galvatron(const Json& document);
 MeasuredTimes read_galvatron(const Json& document, const std::string& source);
 bool is_program_times(const Json& document);

@@ -1,7 +1,8 @@
-// What Galvatron's profiler writes of computation (computation_profiling_*.json): under layertype_K_bszB_seqS the
-// forward pass of one layer of kind K in ms a sample, measured at micro-batch B; under layertype_other_... what stands
-// beside layers. Older files leave out _seqS, or _bszB, too: of one sample, then. layernum[...] are the whole models
-// that these were made from, and keys that go on behind that (_attention, _mlp) are parts of layers: neither is read.
+// Reads the compute times of Galvatron's profiler (computation_profiling_*.json). Under layertype_K_bszB_seqS stands
+// the forward pass of one layer of kind K in ms a sample, measured at micro-batch B; under layertype_other_... the rest
+// of the model. Older files leave out _seqS, or _bszB, too: the time is of one sample, then. layernum[...] are the
+// whole models that these were made from, and keys that go on behind that (_attention, _mlp) are parts of layers:
+// neither is read.
 #include <algorithm>
 #include <charconv>
 #include <map>

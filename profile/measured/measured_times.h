@@ -1,4 +1,4 @@
-// Times of a model's computation as somebody measured them, whatever tool wrote the file.
+// Reads measured times of a model's computation, whatever tool wrote the file.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace automap::measured {
 
-// What a name of a file means.
+// The meaning of a name in a file.
 enum class Named {
   kInstruction,  // of HLO; with the op_name of its metadata where the file has it
   kScope,        // a path of modules and annotations: "GPT_0/Block_3/Attention_3", "h.3.attn"
@@ -26,7 +26,7 @@ struct MeasuredTime {
   std::string name;
   std::string op_name;
   std::int64_t first = 0, last = 0;  // of kPositions, from 1
-  // Of one step, in ms. `either`: of a pass that the file does not tell.
+  // Times of one step, in ms. `either`: the file does not tell the pass.
   std::optional<double> forward_ms, backward_ms, either_ms;
   double samples = 0;      // of the micro-batch that was measured; 0: the file does not say
   std::int64_t count = 1;  // how often it ran in all that was measured
@@ -38,7 +38,7 @@ struct MeasuredTimes {
   std::string source;  // the file, for people
   std::string form;    // "PyTorch trace", "per-layer CSV"
   std::vector<MeasuredTime> times;
-  // Of one step, ms that the file gives no name for that could be a model's: kernels outside of all modules.
+  // Time of one step, in ms, without a name that could be a model's: kernels outside of all modules.
   double nameless_ms = 0;
   double communication_ms = 0;  // of one step: collectives and the like, which are no computation
   std::int64_t steps = 1;       // that were averaged
@@ -54,10 +54,10 @@ struct MeasuredTimes {
 // Throws Error(kIo) where it cannot be read, and Error(kData) naming the place: none of these forms, cut short, a time
 // that is negative, no number or beyond in_file_range(), no times at all, more than kMostEvents events.
 MeasuredTimes read_measured(const std::string& path);
-// The same of bytes that were read.
+// Reads bytes that were already read from a file.
 MeasuredTimes parse_measured(std::string bytes, const std::string& source);
 
-// Of one trace: a day of steps; what is kept of an event takes some 50 bytes.
+// The most events of one trace: a day of steps; a stored event takes some 50 bytes.
 constexpr std::int64_t kMostEvents = 50'000'000;
 
 }  // namespace automap::measured

@@ -1,5 +1,5 @@
-// What automap-run DIR --measure writes (automap.program-times/1): of every program of a plan its kind, the positions
-// of the model that it computes, from 1, and its time on one device.
+// Reads the times that automap-run DIR --measure writes (automap.program-times/1): for every program of a plan its
+// kind, the positions of the model that it computes, from 1, and its time on one device.
 #include <algorithm>
 #include <map>
 #include <utility>

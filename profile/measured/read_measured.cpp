@@ -1,4 +1,4 @@
-// Which form a file has.
+// Detects the form of a file and calls its reader.
 #include <sys/stat.h>
 
 #include <utility>

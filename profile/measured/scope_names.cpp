@@ -12,7 +12,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// Where `part` begins in `all` as a run; all.size(): nowhere. The last such place.
+// The last place where `part` begins in `all` as a run; all.size(): none.
 std::size_t run_in(const Words& part, const Words& all) {
   const auto found = std::find_end(all.begin(), all.end(), part.begin(), part.end());
   return part.empty() ? all.size() : static_cast<std::size_t>(found - all.begin());

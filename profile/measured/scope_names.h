@@ -1,4 +1,4 @@
-// Paths of modules in the words of frameworks, and which layers of a model they are.
+// Maps paths of modules in the words of frameworks to layers of a model.
 #pragma once
 
 #include <map>
@@ -26,9 +26,10 @@ class LayerNames {
 
   // Tells layers of the model by as many numbers behind one word as there are layers of a kind. `paths`: all there are.
   void match_numbers(const std::vector<std::string>& paths);
-  // Those that the path is in, or that are in it; none: nobody knows. A path with a number that fits several is none's.
+  // The layers that the path is in, or that are in it; none: unknown. A path with a number that fits several layers is
+  // in none.
   std::vector<int> find(std::string_view path) const;
-  // Whether all layers of a kind were found under other words (match_numbers), or any by their own.
+  // True if all layers of a kind were found under other words (match_numbers), or any by their own.
   bool knows_kinds() const { return !other_words_.empty(); }
 
  private:

@@ -1,4 +1,4 @@
-// Rows of a table with commas, for the readers of measured times.
+// Reads rows of a table with commas, for the readers of measured times.
 #pragma once
 
 #include <string>
@@ -13,8 +13,9 @@ struct TableRow {
   std::vector<std::string> fields;
 };
 
-// Every line that is neither empty nor begins with '#'. A field in double quotes may hold commas and doubled quotes, no
-// line ends. Blanks around fields are dropped. Throws Error(kData) naming the line for a quote that is not closed.
+// Returns every line that is neither empty nor begins with '#'. A field in double quotes may hold commas and doubled
+// quotes, no line ends. Blanks around fields are dropped. Throws Error(kData) naming the line for a quote that is not
+// closed.
 std::vector<TableRow> table_rows(std::string_view text, const std::string& source);
 
 }  // namespace automap::measured

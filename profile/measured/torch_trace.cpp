@@ -17,7 +17,7 @@ namespace {
 
 using Range = TraceEvents::Range;
 
-// Where the host was: a path of modules and annotations, as a tree.
+// The places of the host: paths of modules and annotations, as a tree.
 class Scopes {
  public:
   static constexpr std::uint32_t kNowhere = 0;
@@ -49,7 +49,7 @@ struct Place {
   std::int64_t sequence = -1;  // of the forward operation, in the backward pass
 };
 
-// Where the host was at each launch. `forward`: of sequence numbers, where their forward operations were.
+// Finds the place of the host at each launch. `forward`: by sequence number, the places of forward operations.
 class Sweep {
  public:
   Sweep(TraceEvents* events, Scopes* scopes) : events_(*events), scopes_(*scopes) {
@@ -102,7 +102,7 @@ class Sweep {
         if (!open.place.backward) {
           open.place.scope = Scopes::kNowhere;
         } else if (const auto again = recomputed_.find(range.sequence); again != recomputed_.end()) {
-          // Of what a checkpoint has run again within the backward pass, by the thread's own numbers.
+          // A checkpoint has recomputed this within the backward pass; it is found by the thread's own numbers.
           if (again->second != Scopes::kNowhere) open.place.scope = again->second;
         }
         open.place.backward = true;

@@ -150,7 +150,7 @@ class TraceReader {
     events_.ranges.push_back(range);
   }
 
-  // Of XLA's, which have no category.
+  // Reads an event of XLA's, which has no category.
   void read_op(const Json& event, const Json& args) {
     TraceEvents::Op op;
     const std::string& instruction = text(args, "hlo_op");

@@ -1,5 +1,5 @@
-// What traces of torch.profiler and of JAX's profiler have in common: trace events as JSON, of which only those are
-// kept that say when computation ran and for whom.
+// Reads traces of torch.profiler and of JAX's profiler: trace events as JSON. It keeps only those events that say when
+// computation ran and for whom.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct TraceEvents {
   Names names;
   std::vector<TraceThread> threads;
 
-  // Of torch.profiler: what ran on a device, ...
+  // torch.profiler: the kernels that ran on a device, ...
   struct Kernel {
     double begin = 0, us = 0;
     std::int64_t correlation = 0;
@@ -65,7 +65,7 @@ struct TraceEvents {
   std::vector<Launch> launches;
   std::vector<Range> ranges;
 
-  // Of JAX's profiler.
+  // JAX's profiler: the operations that ran.
   struct Op {
     double begin = 0, us = 0;
     std::uint32_t thread = 0, name = 0, op_name = 0, module = 0, run = 0;
@@ -79,7 +79,7 @@ struct TraceEvents {
 // Throws Error(kData): no trace, cut short, a time that cannot be one, more than kMostEvents.
 TraceEvents read_trace_events(std::string_view text, const std::string& source);
 
-// Of one profiler each.
+// The times of a trace of torch.profiler, and of one of JAX's profiler.
 MeasuredTimes torch_times(TraceEvents events, const std::string& source);
 MeasuredTimes xla_times(TraceEvents events, const std::string& source);
 

@@ -51,7 +51,7 @@ std::vector<bool> lines_of_devices(const TraceEvents& events) {
   return streams.empty() ? has_ops : counts;
 }
 
-// What an op took itself: loops and calls span what they run. `ops` are sorted by line.
+// Sets each op's own time: loops and calls span the ops that they run. `ops` are sorted by line.
 void take_inner_times(std::vector<Op>* ops) {
   std::sort(ops->begin(), ops->end(), [](const Op& a, const Op& b) {
     if (a.thread != b.thread) return a.thread < b.thread;
@@ -102,7 +102,7 @@ std::int64_t count_steps(const TraceEvents& events, const std::vector<Op>& ops, 
     *by = "the runs of the module";
     return all;
   }
-  // How often most of the time's instructions ran: those of loops run more often.
+  // Counts how often most of the time's instructions ran: those of loops run more often.
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::pair<std::int64_t, double>> by_op;  // line and name
   for (const Op& op : ops) {
     auto& [count, us] = by_op[{op.thread, op.name}];

@@ -201,13 +201,13 @@ profile::ModelProfile profiled(const hlo::HloModule& module, const std::string& 
 
 // The profile of a model, printed and written.
 void profile_model(const ProfileOptions& o) {
-  // What cannot be written is refused before the work.
+  // A file that cannot be written is refused before the work.
   std::optional<AtomicFile> file;
   if (!o.output.empty()) {
     io::check_profile_name(o.output);
     file.emplace(o.output);
   }
-  // What cannot be read, too.
+  // So is a file that cannot be read.
   measured::MeasuredTimes times;
   if (!o.measured.empty()) times = measured::read_measured(o.measured);
   if (!o.measured_hlo.empty()) {

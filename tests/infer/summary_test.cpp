@@ -193,7 +193,8 @@ TEST(Summary, PartsWithoutNamesGoByTheirInstructions) {
   EXPECT_THAT(text, HasSubstr("2  instruction 5 on device"));
 }
 
-// Of a plan of one stage a pipeline is named, though three others are shorter; and the batch that devices share.
+// For a plan of one stage the summary names a pipeline, though three others are shorter; and the batch that devices
+// share.
 TEST(Summary, NamesAPipelineAndABatchThatDivides) {
   PlanDocument plan = plan_of(1, 8);
   plan.corners = {kind("a", 1, 101), kind("b", 1, 102), kind("c", 1, 103), kind("p", 2, 150)};

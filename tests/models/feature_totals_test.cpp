@@ -1,5 +1,5 @@
-// What the features come to on random problems, pinned by their version: a policy reads what it was trained on. A
-// change of them is a new kFeatureVersion; AUTOMAP_WRITE_TOTALS=1 writes the file of that.
+// Pins the features on random problems, by their version: a policy reads what it was trained on. A change of them is a
+// new kFeatureVersion; AUTOMAP_WRITE_TOTALS=1 writes the file of that version.
 #include <gtest/gtest.h>
 
 #include <cmath>

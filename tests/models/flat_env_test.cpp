@@ -272,7 +272,7 @@ TEST(FlatEnv, StatesAreWithinTheirRangeAndZeroWhereNothingIsLegal) {
   }
 }
 
-// What a device cut promises is what its best pivot keeps.
+// A device cut has the features of its best pivot.
 TEST(FlatEnv, ADeviceCutHasTheFeaturesOfItsBestPivot) {
   const Made made(11);
   PlanSpaceOptions options;

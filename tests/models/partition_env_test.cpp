@@ -358,7 +358,7 @@ TEST(PartitionEnv, EveryIndependentSetCanBeReached) {
   }
 }
 
-// What taking always the most valuable group comes to, in plain sets.
+// Computes in plain sets the result of always taking the most valuable group.
 double naive_completion(const PartitionProblem& problem, const PartitionEnv& env, std::int32_t item, int action,
                         const std::vector<bool>& against) {
   std::vector<std::int32_t> chosen = env.chosen();

@@ -65,7 +65,7 @@ TEST(UsableDeviceCuts, EachComesWithAPlanAndNoneIsMissedWhereThereIsRoom) {
     const std::vector<int> cuts = usable_device_cuts(problem, stages, most, radius);
     ASSERT_TRUE(std::is_sorted(cuts.begin(), cuts.end()));
     ASSERT_LE(static_cast<int>(cuts.size()), std::max(most, stages - 1));
-    // Where all can be looked at, nothing is left out: the plan space itself tells which are of use.
+    // If all cuts fit, none is left out: the plan space itself finds the usable ones.
     if (devices - 1 <= most) {
       EXPECT_EQ(cuts, every);
       continue;

@@ -93,7 +93,7 @@ Calibration calibrated(const std::string& text, const std::string& base = "") {
   return calibrate(parse_measurements(text, "m.json"), base, "m.json");
 }
 
-// What is said and the hint; "": nothing is wrong.
+// The message and the hint; "": there is no error.
 std::string refused(ErrorKind kind, const std::string& text, const std::string& base = "") {
   try {
     calibrated(text, base);

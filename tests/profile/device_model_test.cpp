@@ -46,7 +46,7 @@ double entry_ms(const std::string& text, const char* device = "h100") {
   return entry_ms(graph, estimate_times(graph, machine::load_device(device)));
 }
 
-// Of the last instruction of that name.
+// The time of the last instruction of that name.
 double ms_of(const Graph& graph, const InstructionTimes& times, const std::string& name) {
   for (InstructionId id = graph.num_instructions(); id-- > 0;) {
     if (graph.instruction(id).name == name) return times.ms[static_cast<std::size_t>(id)];
@@ -309,8 +309,9 @@ TEST(DeviceModel, SlicesAndUpdatesCostWhatTheyMove) {
   EXPECT_LT(entry_ms(entry(text)), 0.01);
 }
 
-// What a loop over layers takes of stacked weights, and adds to stacked gradients, lies together: products read it and
-// write it in place. Not across rows, and not what another one made.
+// Slices of stacked weights that a loop over layers reads, and slices of stacked gradients that it adds to, lie
+// together: products read and write them in place. This does not hold across rows, nor for slices that another
+// instruction made.
 TEST(DeviceModel, PartsOfStacksAreReadAndWrittenWhereTheyLie) {
   const auto module = [](const std::string& slice, const std::string& update, const std::string& value) {
     return "HloModule m\n"

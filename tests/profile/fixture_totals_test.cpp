@@ -1,4 +1,4 @@
-// What every fixture comes to, pinned: FLOPs, bytes by part, milliseconds. A change of them is a change of every plan:
+// Pins the totals of every fixture: FLOPs, bytes by part, milliseconds. A change of them is a change of every plan:
 // AUTOMAP_WRITE_TOTALS=1 writes them anew, and the commit that does so says why they changed.
 #include <gtest/gtest.h>
 

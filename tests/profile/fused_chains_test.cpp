@@ -394,7 +394,7 @@ TEST(FusedChains, NormalizedBehind) {
   EXPECT_EQ(Found(text).chains.summary(), "1 attention");
 }
 
-// What looks like it and is not: never fused, whole or in parts.
+// Chains that look alike but differ are never fused, whole or in parts.
 TEST(FusedChains, NearMisses) {
   const auto none = [](const std::string& text, const FusionRule& rule = kAll) {
     const Found f(text, rule);

@@ -61,7 +61,7 @@ TEST(LayerLoops, ALoopBecomesItsTurns) {
   EXPECT_EQ(turns.last(1), 4);
   const pipeline::Profile cut = turns.cut(p);
   EXPECT_EQ(cut.c_ms, (std::vector<double>{1, 2, 2, 2, 2, 2}));
-  // What comes in goes from turn to turn; behind the last one what the loop makes.
+  // The input goes from turn to turn; behind the last one goes the loop's result.
   EXPECT_EQ(cut.a_bytes, (std::vector<double>{10, 10, 10, 10, 20, 0}));
   EXPECT_EQ(cut.w_bytes, (std::vector<double>{5, 12, 6, 6, 6, 7}));
   EXPECT_EQ(cut.gradient_bytes, (std::vector<double>{5, 6, 3, 3, 3, 7}));
@@ -69,7 +69,7 @@ TEST(LayerLoops, ALoopBecomesItsTurns) {
   EXPECT_EQ(cut.frozen_bytes, (std::vector<double>{0, 1, 1, 1, 1, 0}));
   EXPECT_EQ(cut.stash_bytes, (std::vector<double>{1, 10, 10, 10, 10, 2}));
   EXPECT_EQ(cut.workspace_bytes, (std::vector<double>{1, 9, 9, 9, 9, 1}));
-  // Of the 10 bytes that enter the loop each turn makes 8 anew.
+  // Each turn makes 8 of the 10 bytes that enter the loop anew.
   EXPECT_EQ(cut.layer_entry_bytes, (std::vector<double>{0, 7, 8, 8, 8, 20}));
   EXPECT_EQ(cut.stage_entry_bytes, (std::vector<double>{0, 3, 2, 2, 2, 0}));
   EXPECT_EQ(cut.widths[0].layer_entry_bytes, (std::vector<double>{0, 3.5, 4, 4, 4, 10}));
@@ -286,7 +286,7 @@ TEST(LayerLoops, WeightsOfTurnsAreTheirsInWhateverFormTheyAreRead) {
   for (const std::string& form : forms) {
     EXPECT_EQ(weights_of_turns(form, ""), (std::vector<double>{2 * one, one, one, one})) << form;
   }
-  // What something else reads, too, stands where it is read first.
+  // A value that another instruction reads, too, stands where it is read first.
   const std::string also_read =
       "  s1 = f32[16,1,16] slice(m), slice={[0:16], [0:1], [0:16]}\n  s2 = f32[16,16] reshape(s1)\n"
       "  ROOT last = f32[8,16] dot(out, s2), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n";

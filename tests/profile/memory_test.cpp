@@ -1,4 +1,4 @@
-// What is kept, and what is alive while a position works, against slow obvious twins.
+// Compares the values that are kept, and those alive while a position works, with slow obvious twins.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -75,7 +75,7 @@ TEST(ModelWork, CountsTheTurnsOfLoopsAndNoRematerializedCopy) {
   }
 }
 
-// What is frozen has no gradient of its own: lit_small's image tower.
+// Frozen parts have no gradients of their own: lit_small's image tower.
 TEST(ModelWork, NothingIsExecutedLessThanTheModelAsks) {
   for (const char* name : {"lit_small.hlo.gz", "gpt2.hlo.gz", "resnet50.hlo.gz", "moe_small.hlo.gz",
                            "set_prediction.hlo.gz", "transformer_remat.hlo.gz", "scan_remat.hlo.gz", "vgg19.hlo.gz"}) {

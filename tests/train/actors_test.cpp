@@ -333,7 +333,7 @@ TEST(Sources, AWholeModelKeepsItsValueOnTheGrid) {
   EXPECT_GT(refused, 30);
 }
 
-// What automap-infer asks by default, for every stage count that devices can be shared by.
+// The source asks the default questions of automap-infer, for every stage count that can share the devices.
 TEST(Sources, AModelIsAskedAboutAsInferAsks) {
   pipeline::RandomProblemOptions kinds;
   kinds.whole = kinds.with_recompute = 1;

@@ -22,7 +22,7 @@ struct Night {
   bool as_gaps = false;
 };
 
-// How it ends with 720 problems at first.
+// The test at its end, begun with 720 problems.
 PromotionTest played(const Night& night, std::uint64_t number) {
   constexpr double kDiffer = 0.25, kGap = 0.05;
   Rng rng(number, 7, 0);
@@ -105,7 +105,7 @@ TEST(Promotion, LosesPlans) {
       EXPECT_FALSE(test.accepted() && test.loses_plans());
       accepted += test.accepted() ? 1 : 0;
     }
-    // That it did not happen in the nights' first thousands of problems.
+    // Accepted nights are those whose first thousands of problems showed no lost plan.
     EXPECT_LE(accepted, mean < -0.002 ? 500 : 50) << mean;
   }
   PromotionTest test(0, 0.0003);
@@ -130,7 +130,7 @@ TEST(Promotion, FewProblemsTellNothing) {
   EXPECT_FALSE(same.accepted());
 }
 
-// That 36 problems were the same to both does not say that the policies are: one in 36 may be lost by either.
+// 36 problems that are the same to both policies do not show that the policies are: either may lose one in 36.
 TEST(Promotion, ProblemsThatAreAlikeLeaveItUndecided) {
   PromotionTest test(0, 0.0003);
   EXPECT_TRUE(test.look({36, 0, 0}));

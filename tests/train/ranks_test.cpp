@@ -22,7 +22,7 @@
 namespace automap::train {
 namespace {
 
-// What carries the messages of one job. A rank that is gone is gone for all.
+// A wire carries the messages of one job. A rank that is gone is gone for all.
 class Wire {
  public:
   explicit Wire(int size) : size_(size), gone_(static_cast<std::size_t>(size)) {}
@@ -118,7 +118,7 @@ class RanksTest : public testing::Test {
     return out;
   }
 
-  // What rank `rank` does; its exit code.
+  // Runs rank `rank`; returns its exit code.
   int serve(Wire& wire, int rank, const TrainerSettings& s, int dies_after = -1) {
     QueueLink link(wire, rank, dies_after);
     WorkerPool pool(0);

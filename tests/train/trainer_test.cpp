@@ -170,7 +170,7 @@ TEST_F(TrainerTest, KilledBetweenCheckpointsItGoesOnFromTheLastOne) {
   Checkpoint before = load_checkpoint(s.folder + "/checkpoint");
   EXPECT_GT(before.counters.plays, 0u);
   ASSERT_FALSE(before.best_policy.empty());
-  // What the killed session wrote behind its last checkpoint is not of this run any more.
+  // A file that the killed session wrote after its last checkpoint no longer belongs to this run.
   write_file_atomic(s.folder + "/policy.bin", "a later policy");
   TrainerSettings at_once = s;
   at_once.stop_requested = [] { return true; };

@@ -151,7 +151,7 @@ class OnlinePlanner {
     return *request.policy;
   }
 
-  // Of what decides how long plans are: even ones of every stage count.
+  // A hash of the figures that determine the lengths of plans: V of uniform plans of every stage count.
   static std::string fingerprint(const Problem& problem) {
     std::string text = std::to_string(problem.num_instructions()) + " " + std::to_string(problem.num_devices());
     for (int stages = 2; stages <= std::min({16, problem.num_devices(), problem.num_instructions()}); ++stages) {

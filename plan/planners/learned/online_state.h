@@ -1,4 +1,4 @@
-// The file in which an online search stands: what it was asked, how far it came, its learner. Written whole or not at
+// The state file of an online search holds its question, its progress and its learner. It is written whole or not at
 // all, under a CRC-32C.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace automap::planners {
 
-// What a search was asked, by name: only one that was asked the same may go on.
+// The question of a search, as names and values; a state resumes only if they are the same.
 using Asked = std::vector<std::pair<std::string, std::string>>;
 
 struct OnlineState {

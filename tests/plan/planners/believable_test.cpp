@@ -44,7 +44,7 @@ TEST(Believable, EveryDeviceOfTheClusterAndMemoryWhereItIsKnown) {
   EXPECT_TRUE(has(lines(profile, cluster), "memory of activations"));
 }
 
-// What was taken over from another device, or made up from figures, is no measurement.
+// Figures taken over from another device, or made up, are no measurement.
 TEST(Believable, LinksInsideAndBetweenApart) {
   const auto errors = [](const char* cluster) { return expected_errors({}, machine::load_cluster(cluster)); };
   const auto text = [](const char* cluster) { return lines({}, machine::load_cluster(cluster)); };

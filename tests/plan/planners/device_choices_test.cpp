@@ -19,7 +19,7 @@ Cluster cluster_of(std::vector<machine::ServerGroup> servers) {
   return cluster;
 }
 
-// What tells choices apart: kinds of servers and numbers of devices, in their order.
+// The key that tells choices apart: kinds of servers and numbers of devices, in their order.
 std::vector<std::pair<int, int>> key(const std::vector<int>& alike, const DeviceChoice& choice) {
   std::vector<std::pair<int, int>> out;
   for (const ServerShare& share : choice) {

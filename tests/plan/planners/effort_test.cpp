@@ -19,7 +19,7 @@
 
 namespace {
 
-// How much longer the clock says than it is, and how often it was read.
+// The factor by which the clock is too fast, and the number of times that it was read.
 std::atomic<std::int64_t> clock_factor{1}, clock_reads{0};
 
 std::int64_t read_clock() {
@@ -163,7 +163,7 @@ TEST(PlanEffort, EveryPlannerStopsWithinItsWorkWithAPlan) {
         request.effort.units = units;
         const PlanResult result = make_plan(problem, request);
         EXPECT_FALSE(result.cut_by_time);
-        // What goes beyond: the first plan, which is looked for in any case, and the cheap planners' last steps.
+        // The excess is the first plan, which is searched for in any case, and the cheap planners' last steps.
         EXPECT_LT(result.work_units, units + 60'000'000);
         if (result.plan) {
           EXPECT_TRUE(feasible(problem, *result.plan));

@@ -220,7 +220,7 @@ void for_each_plan_of_stages(const Problem& problem, const std::function<void(co
   }
 }
 
-// Of tiny problems: the filter lets through just what the rules do, and the search finds the best of that.
+// On tiny problems the filter lets through exactly what the rules do, and the search finds the best of that.
 TEST(Frameworks, BruteForce) {
   int compared = 0, longer = 0;
   for (std::uint64_t seed = 0; seed < 16 / kShare; ++seed) {
@@ -371,7 +371,7 @@ TEST(Frameworks, SweepsLeaveOutWhatTheyCannotRun) {
   }
 }
 
-// Of all grids, and of those of several stages, the best is among those that were not left out.
+// The best of all grids, and of those of several stages, is among those that were not left out.
 TEST(Sweeps, LeaveOutNoBestOne) {
   std::size_t swept = 0, all = 0, kept = 0;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {

@@ -1,4 +1,4 @@
-// Of plans as long the one that leaves the most memory.
+// Among plans of the same length the one that leaves the most memory is chosen.
 #include "plan/planners/leaner.h"
 
 #include <gmock/gmock.h>
@@ -69,7 +69,7 @@ TEST(Leaner, WhatCostsNothingIsTaken) {
 }
 
 TEST(Leaner, ALittleLongerWhereMemoryIsFull) {
-  // Of 16 GiB.
+  // The devices have 16 GiB.
   const Answer full = answered(two_devices(0.005, 15.6));
   ASSERT_TRUE(full.plan().found());
   EXPECT_TRUE(recomputes(full.plan()));
@@ -81,7 +81,7 @@ TEST(Leaner, ALittleLongerWhereMemoryIsFull) {
   EXPECT_FALSE(recomputes(half.plan()));
   EXPECT_TRUE(half.leaner.empty());
 
-  // Of 16 GiB 14.6 are 91 %: not as full.
+  // 14.6 of 16 GiB are 91 %: not as full.
   const Answer fuller = answered(two_devices(0.005, 14.6));
   ASSERT_TRUE(fuller.plan().found());
   EXPECT_GT(share(fuller.plan()), kRoomy);
@@ -131,7 +131,7 @@ TEST(Layouts, WithoutAMicroBatchSizeTakeTheLargestThatFits) {
   }
   EXPECT_EQ(scored.simulated_step_ms, least);
   EXPECT_THAT(scored.departures, testing::ElementsAre(HasSubstr("makes the shortest step")));
-  // Of sizes that times are known of.
+  // Only sizes with known times are chosen.
   question = two_devices(0.3, 0.1);
   question.step.batch = 64;
   pipeline::Profile timed = question.profile();

@@ -60,7 +60,7 @@ std::vector<FittingChange> changes(const pipeline::Profile& profile, const pipel
 }
 
 TEST(LeastChange, ActivationsThatAreMadeAgain) {
-  // Of every sample 20 GiB: one alone fits on no stage of four, nor without its last layers.
+  // Each sample takes 20 GiB: one alone fits on no stage of four, nor without its last layers.
   const auto found = changes(layers(1, 800), whole());
   ASSERT_FALSE(found.empty());
   EXPECT_EQ(found.front().what, "--recompute auto");

@@ -54,7 +54,8 @@ TEST(MeasuredStep, TheLayoutTakesWhatWasMeasured) {
       const double measured = ratio * scored.simulated_step_ms;
       const Correction found = find_correction(layout, scored, question, measured);
       EXPECT_NEAR(corrected_step(layout, question, found) / measured, 1, 1e-7) << layout.text() << " " << ratio;
-      // What takes longer than the measurement by itself, or would have to change too much, is not compute's doing.
+      // Compute is not to blame for parts that take longer than the measurement by themselves, or would have to change
+      // too much.
       const bool reached = found.network == 1;
       const double end = ratio > 1 ? kSlowestCompute : kFastestCompute;
       const double farthest = corrected_step(layout, question, {end, 1});
@@ -102,7 +103,7 @@ TEST(ScaledEstimates, CollectivesInsideReplicasHaveAFactorOfTheirOwn) {
   EXPECT_DOUBLE_EQ(times.optimizer_ms[0], 2);
   EXPECT_DOUBLE_EQ(profile.widths.front().collective_ms[0][0], 3);
   EXPECT_DOUBLE_EQ(profile.c_ms[0], 20);
-  // Of some positions alone.
+  // Some positions alone are scaled.
   scale_times(profile, 4, 8, 0.5, 1);
   EXPECT_DOUBLE_EQ(profile.c_ms[3], 20);
   EXPECT_DOUBLE_EQ(profile.c_ms[4], 10);

@@ -112,7 +112,7 @@ TEST(MixedWidths, OfOneWidthAreThatProblemsPlans) {
       EXPECT_DOUBLE_EQ(ms, quick_warmup(problem, plan, expected));
       EXPECT_DOUBLE_EQ(value_ms(mixed->place(same)), value_ms(problem, plan));
       EXPECT_EQ(infeasible_reason(mixed->place(same)), "");
-      // What is chosen to be in flight is, too.
+      // The chosen warm-up is the same, too.
       MixedPlan chosen = same;
       chosen.warmup = chosen_warmup(mixed->place(same));
       choose_warmup(problem, plan);
@@ -137,7 +137,7 @@ TEST(MixedWidths, MessagesBetweenWidthsTakeAsLongAsBetweenTheWider) {
                          wide = mixed->link(0, width, width, 2 * width, width);
     EXPECT_EQ(between.bytes_per_ms, wide.bytes_per_ms);
     EXPECT_EQ(between.latency_ms, wide.latency_ms);
-    // Where the narrow side is no multiple: every device of a replica gets what one would.
+    // If the narrow side is no multiple, every device of a replica gets as much as a single device would.
     if (mixed->num_devices() < 3 || width != 2) continue;
     const pipeline::Link odd = mixed->link(0, 1, 1, 3, 2), narrow = mixed->link(0, 1, 1, 3, 1);
     EXPECT_DOUBLE_EQ(odd.bytes_per_ms, narrow.bytes_per_ms / 2);

@@ -128,8 +128,8 @@ TEST(Planner, AutoIsNeverLongerThanAnyPlannerNorItsKBest) {
   EXPECT_GT(judged, kSanitized ? 2 : 15);
 }
 
-// What counts is the step with the warm-up that is chosen at the end: a planner alone whose plan is not among the
-// shortest before that must not be ahead of `auto` either.
+// Plans are compared with the warm-up that is chosen at the end: a planner alone whose plan is not among the shortest
+// before that must not be ahead of `auto` either.
 TEST(Planner, AutoIsNeverLongerWithTheWarmUpChosen) {
   RandomProblemOptions kinds = small_options();
   kinds.max_instructions = 200;
@@ -549,7 +549,7 @@ TEST(Planner, TheTimeLimitIsKeptAndThereIsStillAPlan) {
     if (limit < 1e-3) {
       EXPECT_LT(result.work_units, 10'000'000);
     }
-    // Of the processor, which others may be using.
+    // The limit is in processor time, since others may use the processor.
     EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, limit + (kSanitized ? 20 : 2));
   }
   int polls = 0;

@@ -2,7 +2,7 @@
 
 namespace automap::planners {
 
-// How much longer a plan may seem that is no longer.
+// The factor by which rounding may make a plan of the same length look longer.
 constexpr double kRounding = 1 + 1e-9;
 
 }  // namespace automap::planners

@@ -49,7 +49,7 @@ PlanRequest stages_request(int stages) {
   return request;
 }
 
-// Whether any split of the batch has a plan on the first devices of any number.
+// True if any split of the batch has a plan on the first devices of any number.
 bool any_plan(const RandomProblem& made, std::int64_t batch, const PlanRequest& request) {
   for (std::int64_t samples = 1; samples <= batch; ++samples) {
     if (batch % samples != 0) continue;
@@ -199,7 +199,7 @@ TEST(StepChoice, SplitsStandOnDevicesOfTheCluster) {
   EXPECT_EQ(devices_of(cluster, size), second);
 }
 
-// What bounds are said to be about was looked at with every width that can use as many devices.
+// The numbers of devices that bounds cover were tried with every width that can use as many devices.
 TEST(StepChoice, NumbersOfDevicesThatEveryWidthConsidered) {
   Bounds bounds;
   const auto size = [](double samples, int devices, int width) {
@@ -218,7 +218,7 @@ TEST(StepChoice, NumbersOfDevicesThatEveryWidthConsidered) {
   BoundScope scope = bounds.scope(cluster);
   EXPECT_EQ(scope.devices, (std::vector<int>{12, 9}));         // 9: no replicas of two
   EXPECT_EQ(scope.devices_in_part, (std::vector<int>{6, 4}));  // 4: two replicas of two were not looked at
-  // Of two servers nine devices can be chosen in several ways.
+  // Nine devices of two servers can be chosen in several ways.
   cluster.servers = {{2, 6, 100, 10, "gpu"}};
   scope = bounds.scope(cluster);
   EXPECT_EQ(scope.devices, std::vector<int>{12});

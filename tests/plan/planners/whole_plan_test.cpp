@@ -271,7 +271,7 @@ StepPlan planned(const Case& c, const PlanRequest& request) {
 
 class WholePlan : public testing::TestWithParam<int> {};
 
-// Where plans are exact: V is the least over all plans on all devices, at least, and no bound is above a plan.
+// If the search is exact, V is the least over all plans on all devices, at least, and no bound is above a plan.
 TEST_P(WholePlan, ExactIsTheLeastOfAll) {
   constexpr int kCases = 5000 / kShare;
   int none = 0, wide = 0, fewer = 0, sharded = 0, recomputed = 0, least_of_all = 0;

@@ -43,7 +43,7 @@ Model profiled(const std::string& text, std::vector<std::string> more = {}) {
   return model;
 }
 
-// What JAX's profiler would write of a step in which everything takes `scale` times its estimate.
+// The trace that JAX's profiler would write of a step in which everything takes `scale` times its estimate.
 std::string own_trace(const Model& model, double scale) {
   std::map<graph::InstructionId, double> ms;
   for (const WorkPlace& place : model.profile.places) ms[place.instruction] += place.ms;
@@ -249,7 +249,7 @@ TEST(Attribution, LayersTakeWhatWasMeasured) {
   EXPECT_NEAR(scaled.profile.forward_fraction, 9.0 / 22, 1e-9);
   EXPECT_NEAR(sum(scaled.profile.c_ms), 22, 1e-9);
   EXPECT_NEAR(found.measured_compute, 1, 1e-12);
-  // What was not measured is scaled as what was; without a backward pass as the forward pass.
+  // Positions without a measurement are scaled as those with one; without a backward pass as the forward pass.
   MeasuredTime one;
   one.named = Named::kLayer;
   one.name = "h_1";
@@ -266,7 +266,7 @@ TEST(Attribution, LayersTakeWhatWasMeasured) {
   EXPECT_NEAR(layer_ms(scaled)["h_1"], 4, 1e-9);
   EXPECT_GT(found.backward_ms, found.forward_ms);
   EXPECT_THROW(apply({time_of(Named::kLayer, "9", 1, 1)}, model, &scaled), Error);
-  // What fits by chance scales nothing.
+  // A match by chance scales nothing.
   EXPECT_THROW(apply({time_of(Named::kLayer, "1", 1, 1), time_of(Named::kLayer, "nobody", 90, 0)}, model, &scaled),
                Error);
   EXPECT_THROW(apply({time_of(Named::kLayer, "0", 1, 1)}, model, &scaled), Error);
@@ -342,7 +342,7 @@ TEST(Attribution, CollectivesOfWidthsStay) {
   columns.times = profile.times;
   columns.w_bytes = columns.stash_bytes = profile.w_bytes;
   columns.collective_ms.assign(1, std::vector<double>(profile.c_ms.size(), 0.0));
-  // Of the second position half is collectives.
+  // Half of the second position is collectives.
   columns.collective_ms[0][1] = 0.5 * profile.c_ms[1];
   profile.widths.push_back(columns);
   ModelProfile scaled;
