@@ -145,8 +145,8 @@ std::string batch_text(const PlanDocument& document, const ReportOptions& option
   const int devices = options.cluster_devices;
   if (options.batch_given && devices > 1 && batch > devices && batch % devices != 0) {
     const long long below = batch / devices * devices, above = below + devices;
-    out += "; for " + format_count(devices) + " devices --batch " +
-           std::to_string(batch - below < above - batch ? below : above);
+    out += "; --batch " + std::to_string(batch - below < above - batch ? below : above) + " divides by all " +
+           format_count(devices) + " devices";
   }
   return out;
 }
@@ -251,7 +251,8 @@ std::string why_not_text(const PlanDocument& document) {
   const auto sharded = named(planners::kFullyShardedKind);
   if (sharded != document.corners.end() && !(replicas_alone && first.variant.zero == 3)) {
     const std::string fsdp = first.variant.zero == 3 ? "FSDP alone" : "FSDP";
-    out.push_back(fsdp + (sharded->fits ? instead_text(*sharded, document) : none_text(*sharded)));
+    out.push_back(fsdp + (sharded->fits ? instead_text(*sharded, document) : none_text(*sharded)) +
+                  (sharded->left_out.empty() ? "" : "; " + sharded->left_out));
   }
   if (!replicas_alone) return join(out, "; ");
   const auto grid = named(planners::kSeveralStagesKind);
@@ -304,18 +305,23 @@ std::string proven_text(const PlanDocument& document) {
   if (!document.bound_within.empty()) premises.push_back("within " + join(document.bound_within));
   if (of_written_attention(document)) premises.emplace_back(kWrittenAttention);
   if (!document.bound_all_devices) premises.emplace_back("on the devices tried");
-  const std::string out = "no plan of the kinds searched" + (premises.empty() ? "" : " (" + join(premises, "; ") + ")");
+  // The claim comes first: what does not fit in the lines is cut.
+  const std::string within = premises.empty() ? "" : " (" + join(premises, "; ") + ")";
+  const std::string out = "no plan of the kinds searched";
   if (!simulated) {
-    return out + " has a V (the step in closed form) below " + format_ms(bound) + "; this one's is " + format_ms(own);
+    return out + " has a V (the step in closed form) below " + format_ms(bound) + ", this one's is " + format_ms(own) +
+           within;
   }
   if (gap >= 5e-5 && gap <= planners::kSameLength) {
-    return out + " is more than " + format_percent(planners::kSameLength) + " shorter";
+    return out + " is more than " + format_percent(planners::kSameLength) + " shorter" + within;
   }
-  if (gap < 5e-5) return out + " is shorter";
-  const auto below = [own](double ms) { return format_ms(ms) + " (" + format_percent(1 - ms / own) + " less)"; };
+  if (gap < 5e-5) return out + " is shorter" + within;
+  const auto below = [own](double ms) {
+    return " is below " + format_ms(ms) + ", " + format_percent(1 - ms / own) + " less";
+  };
   const bool order_says_more = ordered && document.order_bound_ms > bound && document.order_bound_ms < own;
-  return out + " is below " + below(bound) +
-         (order_says_more ? "; no order of these stages' work is below " + below(document.order_bound_ms) : "");
+  return out + below(bound) + within +
+         (order_says_more ? "; no order of these stages' work" + below(document.order_bound_ms) : "");
 }
 
 std::string assumptions_text(const ReportOptions& options) {

@@ -865,8 +865,8 @@ class Problem::Builder {
   const TimesOfVariants* times_of_variants_;
   std::size_t n_;
   bool whole_;
-  double per_profile_ = 1;          // micro-batch over the profile's samples
-  double weight_share_ = 1;         // below 1 for a state factor below 1
+  double per_profile_ = 1;   // micro-batch over the profile's samples
+  double weight_share_ = 1;  // below 1 for a state factor below 1
   // The state factor, or the module's own state: without sums of gradients over micro-batches, and with them.
   static constexpr double kOwnState = -1, kOwnSums = -2;
   double state_factor_ = kOwnState;

@@ -223,7 +223,7 @@ class FiveQuestions(ProgramTest):
                 self.assertRegex(report, r"Proven (no plan|nothing)")
                 self.assertRegex(result.stdout, r"(?m)^To type ( *nothing: .* cannot run |for \w+|.*--for )")
                 if batch == 500:
-                    self.assertIn("for 32 devices --batch 512", report)
+                    self.assertIn("--batch 512 divides by all 32 devices", report)
 
 
 class Graph(ProgramTest):
