@@ -195,6 +195,7 @@ class Problem::Builder {
     }
     p_.shared_ = profile_.shared;
     for (SharedWeight& shared : p_.shared_) {
+      if (sums) shared.gradient_bytes = std::max(shared.gradient_bytes, shared.weight_bytes);
       if (own) continue;
       shared.gradient_bytes = shared.weight_bytes * of_gradient;
       shared.slot_bytes = shared.weight_bytes * of_slots;

@@ -585,12 +585,18 @@ TEST(Problem, ACopyOfASharedWeightCountsWhereItsFirstUseIsNot) {
   Cluster cluster;
   cluster.servers = {{1, 2, 100, 10, "gpu"}};
   cluster.devices["gpu"].memory_gib = 16;
-  const Problem problem(profile, cluster, {});
+  ProblemOptions options;
+  options.micro_batches = 1;
+  const Problem problem(profile, cluster, options);
   const DeviceGroup& one = problem.group(0, 1);
   EXPECT_DOUBLE_EQ(problem.fixed_bytes(0, 4, one), 385);
   EXPECT_DOUBLE_EQ(problem.fixed_bytes(0, 2, one), 350);
   EXPECT_DOUBLE_EQ(problem.fixed_bytes(2, 4, one), 35 + 350);
   EXPECT_DOUBLE_EQ(problem.fixed_bytes(2, 3, one), 0);
+  options.micro_batches = 2;  // sums of gradients, as wide as the weights
+  const Problem sums(profile, cluster, options);
+  EXPECT_DOUBLE_EQ(sums.fixed_bytes(0, 2, sums.group(0, 1)), 400);
+  EXPECT_DOUBLE_EQ(sums.fixed_bytes(2, 4, sums.group(0, 1)), 40 + 400);
 }
 
 TEST(Problem, TimesAreLinearBetweenPointsAndEndWithThem) {
