@@ -33,7 +33,7 @@ endif()
 
 # find_package(automap) gives automap::base, automap::graph, ... as listed in docs/house.md.
 install(TARGETS automap_flags EXPORT automap-targets)
-foreach(room base graph architecture hlo sharding machine pipeline io profile measured models datagen partition soap heuristics emit programs planners rivals placement pictures infer compare inspect search)
+foreach(room ${AUTOMAP_INSTALLED})
   set_target_properties(automap_${room} PROPERTIES EXPORT_NAME ${room})
   install(TARGETS automap_${room} EXPORT automap-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endforeach()
@@ -47,11 +47,15 @@ install(FILES ${PROJECT_BINARY_DIR}/generated/automap-config.cmake
               ${PROJECT_BINARY_DIR}/generated/automap-config-version.cmake DESTINATION ${package})
 
 # Headers keep their repository paths under include/automap: #include "common/pipeline/cost.h".
-foreach(folder common profile models datagen plan infer compare inspect search)
-  if(IS_DIRECTORY ${PROJECT_SOURCE_DIR}/${folder})
-    install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/automap
-            FILES_MATCHING PATTERN "*.h" PATTERN learner EXCLUDE PATTERN learned EXCLUDE PATTERN pretrained EXCLUDE)
-  endif()
+set(folders "")
+foreach(room ${AUTOMAP_INSTALLED})
+  string(REGEX REPLACE "/.*" "" folder ${AUTOMAP_FOLDER_${room}})
+  list(APPEND folders ${folder})
+endforeach()
+list(REMOVE_DUPLICATES folders)
+foreach(folder ${folders})
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/automap
+          FILES_MATCHING PATTERN "*.h" PATTERN learner EXCLUDE PATTERN learned EXCLUDE PATTERN pretrained EXCLUDE)
 endforeach()
 target_include_directories(automap_flags INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/automap>)
 

@@ -61,6 +61,8 @@ struct Asked {
   }
 };
 
+constexpr OptionTraits kOfModels = kFirstOwnTrait;  // a workload says it itself
+
 Asked read_question(infer::InferOptions& options) {
   Asked out;
   out.source = input_name(options.input.path);
@@ -113,15 +115,17 @@ int compare_main(int argc, char** argv) {
       .add(&options.cluster, "cluster",
            "of models: a preset (" + join(machine::cluster_preset_names()) + ") or a JSON file")
       .reads_file()
-      .metavar("CLUSTER");
+      .metavar("CLUSTER")
+      .traits(kOfModels);
   table.add(&options.batch, "batch", "samples of a step; auto: 16 times the model's own, up to 256")
       .no_file()
-      .metavar("N");
+      .metavar("N")
+      .traits(kOfModels);
   table.group("Systems");
   std::string keys;
   for (const System& system : all_systems()) keys += (keys.empty() ? "" : ", ") + std::string(system.key);
   table.add(&names, "systems", "all, or some of " + keys + ", separated by commas").no_file().metavar("LIST");
-  table.add(&options.max_stages, "max-stages", "most stages of a plan, of every system").range(1, 64);
+  table.add(&options.max_stages, "max-stages", "most stages of a plan, of every system").range(1, 64).traits(kOfModels);
   table
       .add_seconds(&options.time_limit_s, "time",
                    "of every search that can end early, at most; what the other rivals look at is fixed")
@@ -149,9 +153,9 @@ int compare_main(int argc, char** argv) {
   }
   const Question question = asked.question(options);
   if (asked.workload) {
-    for (const char* option : {"cluster", "batch", "max-stages"}) {
+    for (const std::string& option : table.names_with(kOfModels)) {
       if (table.source_of(option) != "default") {
-        log_warning(std::string("the workload has its own machine and samples: --") + option + " is not looked at");
+        log_warning("the workload has its own machine and samples: --" + option + " is not looked at");
       }
     }
   }

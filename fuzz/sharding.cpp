@@ -122,13 +122,13 @@ void check_collectives(const ShardingModel& model, const Propagation& decided) {
     for (const Collective& c : all) {
       AM_CHECK(c.node >= 0 && c.node < model.flow().size() && c.bytes >= 0 && c.times >= 0);
       AM_CHECK(decided.group_state(c.group) == GroupState::kSplit);
-      if (c.kind == CollectiveKind::kAllReduce) {
+      if (c.reduces()) {
         AM_CHECK(!c.sources.empty() && c.reduction != Reduction::kNone);
         ++reduced;
       }
     }
     if (placement == Placement::kAtOnce) AM_CHECK(all.size() == of_groups);
-    AM_CHECK(total(all, CollectiveKind::kAllReduce).count == static_cast<std::int64_t>(reduced));
+    AM_CHECK(total(all, automap::CollectiveKind::kAllReduce).count == static_cast<std::int64_t>(reduced));
   }
 }
 

@@ -295,44 +295,8 @@ void add_provenance(PlanDocument& document, const OptionTable& table, const Plan
   const std::string word = table.value_of("cluster");
   if (!machine::cluster_by_name(word)) provenance["cluster_file"] = word;
   provenance["reference_device"] = input.profile.device;
-  for (const char* option : {"for",
-                             "batch",
-                             "micro-batch",
-                             "micro-batches",
-                             "replicas",
-                             "gradient-sync",
-                             "bucket-mib",
-                             "optimizer",
-                             "zero",
-                             "recompute",
-                             "memory-reserve",
-                             "allow-idle-stages",
-                             "stages",
-                             "max-stages",
-                             "max-width",
-                             "sequence-parallel",
-                             "keep-shardings",
-                             "whole-loops",
-                             "schedule",
-                             "planner",
-                             "objective",
-                             "policy",
-                             "from",
-                             "radius",
-                             "seed",
-                             "plays",
-                             "grid",
-                             "beam",
-                             "no-refine",
-                             "memory",
-                             "state-factor",
-                             "allow-empty-stages",
-                             "value",
-                             "attention",
-                             "device",
-                             "effort",
-                             "time-limit"}) {
-    std::string key = std::string("option_") + option;
+  for (const std::string& option : table.names_with(kInProvenance)) {
+    std::string key = "option_" + option;
     std::replace(key.begin(), key.end(), '-', '_');
     provenance[key] = table.value_of(option);
   }

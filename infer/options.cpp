@@ -109,14 +109,16 @@ void declare_input(OptionTable& table, InferOptions& o) {
       .add(&o.input.attention, "attention",
            "of an HLO input: attention and cross-entropy as kernels of libraries (fused), as it says (as-written), or "
            "fused for f16 and bf16 on devices from A100 on (auto)")
-      .choices(profile::attention_modes());
+      .choices(profile::attention_modes())
+      .traits(kInProvenance | kAsked | kOfGivenPlan | kAskedAgain);
   table
       .add(
           &o.input.measured, "measured",
           "scale the times of a model by measured ones, as automap-profile does: a trace of torch.profiler or of JAX's "
           "profiler, a table layer,forward_ms,backward_ms, or a profile of Aceso or Galvatron")
       .reads_folder()
-      .metavar("FILE");
+      .metavar("FILE")
+      .traits(kAsked);
   table
       .add(&o.device, "device",
            "for the times of an HLO input: a device file, which then stands for the cluster's devices, or the device "
@@ -124,7 +126,8 @@ void declare_input(OptionTable& table, InferOptions& o) {
            "relative speeds in the cluster file refer to")
       .reads_file()
       .metavar("DEVICE")
-      .shown_default("the cluster's first");
+      .shown_default("the cluster's first")
+      .traits(kInProvenance | kAsked | kAskedAgain);
 }
 
 void declare_step(OptionTable& table, InferOptions& o) {
@@ -135,87 +138,113 @@ void declare_step(OptionTable& table, InferOptions& o) {
                ", or a JSON file")
       .reads_file()
       .metavar("CLUSTER")
-      .shown_default("none: it must be given");
+      .shown_default("none: it must be given")
+      .traits(kAsked);
   table.add(&o.batch, "batch", "samples per step; auto: 16 times the module's own batch, up to 256")
       .no_file()
-      .metavar("auto|B");
+      .metavar("auto|B")
+      .traits(kInProvenance | kAsked);
   table.add(&o.micro_batch, "micro-batch", "samples that travel through the pipeline together, over all replicas")
       .no_file()
-      .metavar("auto|N");
+      .metavar("auto|N")
+      .traits(kInProvenance | kAsked | narrows(2));
   table.add(&o.micro_batches, "micro-batches", "micro-batches per step: batch = micro-batch * micro-batches")
       .no_file()
-      .metavar("auto|M");
+      .metavar("auto|M")
+      .traits(kInProvenance | kAsked | narrows(3));
   table
       .add(&o.replicas, "replicas",
            "whole: a replica computes whole samples; equal: every stage has as many, as a mesh needs it; fractional: g "
            "devices take 1/g of any micro-batch (the papers)")
-      .choices({"whole", "equal", "fractional"});
+      .choices({"whole", "equal", "fractional"})
+      .traits(kInProvenance | kAsked | narrows(4) | kOfGivenPlan);
   table
       .add(&o.gradient_sync, "gradient-sync",
            "overlap: in buckets beside the last backward; after: all of it behind (the papers)")
-      .choices({"overlap", "after"});
+      .choices({"overlap", "after"})
+      .traits(kInProvenance | kAsked | kOfGivenPlan | kAskedAgain);
   table.add(&o.bucket_mib, "bucket-mib", "size of a bucket of gradients, MiB")
       .range(0.001, 1e6)
       .metavar("MIB")
-      .advanced();
-  table.add_on_off(&o.optimizer, "optimizer", "count the module's own update of the variables");
+      .advanced()
+      .traits(kInProvenance | kOfGivenPlan | kAskedAgain);
+  table.add_on_off(&o.optimizer, "optimizer", "count the module's own update of the variables")
+      .traits(kInProvenance | kOfGivenPlan | kAskedAgain);
   table
       .add(&o.zero, "zero",
            "sharding over replicas: 1 optimizer state, 2 gradients too, 3 weights too; auto: where it pays")
-      .choices({"auto", "0", "1", "2", "3"});
+      .choices({"auto", "0", "1", "2", "3"})
+      .traits(kInProvenance | kAsked | narrows(10));
   table.add(&o.recompute, "recompute", "layer: keep what enters each layer, run its forward again; auto: where it pays")
-      .choices({"auto", "none", "layer"});
-  table.add_on_off(&o.problem.memory, "memory", "refuse plans that do not fit in the devices' memory");
+      .choices({"auto", "none", "layer"})
+      .traits(kInProvenance | kAsked | narrows(11));
+  table.add_on_off(&o.problem.memory, "memory", "refuse plans that do not fit in the devices' memory")
+      .traits(kInProvenance | kAsked | kAskedAgain);
   table.add(&o.memory_reserve, "memory-reserve", "percent of a device's memory that is left to the framework")
       .range(0, 99)
-      .metavar("PERCENT");
+      .metavar("PERCENT")
+      .traits(kInProvenance | kAsked | kOfGivenPlan | kAskedAgain);
   table
       .add(
           &o.state_factor, "state-factor",
           "bytes of training state per byte of weights (4: weight, gradient, two Adam moments); auto: the module's own")
       .no_file()
       .metavar("auto|N")
-      .advanced();
+      .advanced()
+      .traits(kInProvenance | kAsked | kOfGivenPlan | kAskedAgain);
 }
 
 void declare_plan(OptionTable& table, InferOptions& o) {
   table.group("Plan");
-  table.add(&o.stages, "stages", "pipeline stages, or auto: the planner chooses").no_file().metavar("auto|S");
+  table.add(&o.stages, "stages", "pipeline stages, or auto: the planner chooses")
+      .no_file()
+      .metavar("auto|S")
+      .traits(kInProvenance | kAsked | narrows(6) | kOfSearchOrSweep);
   table.add(&o.max_stages, "max-stages", "most stages that auto may choose")
       .range(1, pipeline::kMaxPlanStages)
-      .metavar("S");
-  table.add_flag(&o.input.whole_loops, "whole-loops", "loops over layers stay one position. For models").advanced();
+      .metavar("S")
+      .traits(kInProvenance | kAsked | narrows(7) | kOfSearchOrSweep | kAskedAgain);
+  table.add_flag(&o.input.whole_loops, "whole-loops", "loops over layers stay one position. For models")
+      .advanced()
+      .traits(kInProvenance | kOfGivenPlan | kAskedAgain);
   table
       .add(&o.input.max_width, "max-width",
            "most devices of one replica, which hold its tensors in parts (tensor parallelism); 1: none. For models")
       .range(1, machine::kMaxDevices)
-      .metavar("T");
+      .metavar("T")
+      .traits(kInProvenance | kAsked | narrows(8) | kAskedAgain);
   table
       .add(
           &o.input.sequence_parallel, "sequence-parallel",
           "of replicas of several devices: auto also splits what lies between split products (norms, residuals, "
           "dropout) where that is quicker, by reduce-scatters and all-gathers; off keeps it whole, by all-reduces. For "
           "models")
-      .choices({"auto", "off"});
-  table.add_flag(&o.input.keep_shardings, "keep-shardings",
-                 "replicas of several devices take the model's own shardings (sharding=, Sharding marks, Shardy's) as "
-                 "given, where these have an axis of so many devices. For models");
+      .choices({"auto", "off"})
+      .traits(kInProvenance | kAsked | narrows(12) | kOfGivenPlan | kAskedAgain);
+  table
+      .add_flag(&o.input.keep_shardings, "keep-shardings",
+                "replicas of several devices take the model's own shardings (sharding=, Sharding marks, Shardy's) as "
+                "given, where these have an axis of so many devices. For models")
+      .traits(kInProvenance | kOfGivenPlan);
   table
       .add(&o.limit, "limit",
            "what a plan may use, commas between: pipeline (several stages), data (several replicas), tensor (replicas "
            "of "
            "several devices), zero, recompute; all")
       .no_file()
-      .metavar("KIND[,KIND...]");
+      .metavar("KIND[,KIND...]")
+      .traits(kAsked | narrows(5) | kOfSearch);
   table
       .add(&o.framework, "for",
            "plan what this framework can run, by docs/frameworks.md; any: everything. With --layout and --sweep, too")
-      .choices(planners::framework_names());
+      .choices(planners::framework_names())
+      .traits(kInProvenance | kAsked | narrows(1));
   table
       .add(&o.software, "software",
            "what runs the step: its host time for a kernel, whether it fuses elementwise ones, and when it sums "
            "gradients, where no other option says it; any: a compiled step; auto: what --for runs in, else any")
-      .choices(software_choices());
+      .choices(software_choices())
+      .traits(kAsked | kOfGivenPlan);
   table
       .add(
           &o.schedule, "schedule",
@@ -223,10 +252,14 @@ void declare_plan(OptionTable& table, InferOptions& o) {
           "1f1b-overlap and gpipe fix it; eager, interleaved, zb-h1, zb-v and searched are other orders; auto takes "
           "the "
           "shortest of adaptive and those")
-      .choices(schedule_choices());
+      .choices(schedule_choices())
+      .traits(kInProvenance | kAsked | narrows(9));
   table.add_flag(&o.problem.allow_empty_stages, "allow-empty-stages", "allow stages without a trainable variable")
-      .advanced();
-  table.add_flag(&o.allow_idle_stages, "allow-idle-stages", "allow stages with hardly any compute").advanced();
+      .advanced()
+      .traits(kInProvenance | kOfGivenPlan | kAskedAgain);
+  table.add_flag(&o.allow_idle_stages, "allow-idle-stages", "allow stages with hardly any compute")
+      .advanced()
+      .traits(kInProvenance | kOfGivenPlan | kAskedAgain);
 }
 
 // Kinds of plans, and what each needs: what --limit chooses from.
@@ -239,7 +272,8 @@ void declare_given(OptionTable& table, InferOptions& o) {
   table.group("Instead of planning");
   table.add(&o.plan, "plan", "say what this plan takes: a plan file, or JSON with cuts and device_cuts")
       .reads_file()
-      .metavar("FILE");
+      .metavar("FILE")
+      .traits(kAsked);
   table
       .add(&o.layout, "layout",
            "say what this layout takes, whole layers spread evenly: dp=8,pp=4,micro-batch-size=2[,zero=1,"
@@ -247,14 +281,16 @@ void declare_given(OptionTable& table, InferOptions& o) {
            "that fits in memory; of several stages the one with the shortest step), layers=7+5+6+6 the layers of each "
            "stage, chunks=2 interleaved 1F1B. Or a framework's words: \"$(cat megatron.args)\"")
       .no_file()
-      .metavar("LAYOUT");
+      .metavar("LAYOUT")
+      .traits(kAsked);
   table.add_flag(&o.sweep, "sweep", "list every uniform layout, the best first");
   table.group("Planning by a measurement");
   table
       .add_seconds(&o.measured_step_s, "measured-step",
                    "what a step of the --layout took on your machines: says by what factor the estimate is off, and "
                    "plans with times corrected by it")
-      .range(1e-6, 1e6);
+      .range(1e-6, 1e6)
+      .traits(kAsked);
   table.group("Several questions in a row");
   table
       .add(&o.vary, "vary",
@@ -278,81 +314,98 @@ void declare_search(OptionTable& table, InferOptions& o) {
       .add(&o.planner, "planner",
            "auto runs them all and takes the best; policy is the trained network's answer, in milliseconds; online is "
            "Rainbow learning on this model for the time limit")
-      .choices(planner_choices());
+      .choices(planner_choices())
+      .traits(kInProvenance | kAsked | kOfSearch);
   table.add(&o.policy, "policy", "a trained policy to plan with")
       .reads_file()
       .metavar("FILE")
-      .shown_default("the one compiled in");
+      .shown_default("the one compiled in")
+      .traits(kInProvenance | kOfSearch);
   table.add(&o.objective, "objective", "what the best plan is judged by: the closed form V, or the event simulation")
       .choices({"auto", "value", "simulated"})
-      .shown_default("simulated for the planners auto and online, else value");
+      .shown_default("simulated for the planners auto and online, else value")
+      .traits(kInProvenance | kAsked | kOfSearch);
   table.add(&o.effort, "effort", "how much to search; counted, so that every machine finds the same plan")
-      .choices(effort_names());
+      .choices(effort_names())
+      .traits(kInProvenance | kAsked | kOfSearch);
   table.add_seconds(&o.time_limit_s, "time-limit", "also stop planning after this time with the best so far")
-      .range(0.001, 86400);
+      .range(0.001, 86400)
+      .traits(kInProvenance | kAsked | kOfSearchOrSweep);
   table
       .add(&o.threads, "threads",
            "threads to plan on; 0: as OMP_NUM_THREADS says, else one per core up to 16; the answer does not depend on "
            "it")
       .range(0, kMostLoopThreads);
-  table.add_flag(&o.all_planners, "all-planners", "run every planner and list what each comes to");
+  table.add_flag(&o.all_planners, "all-planners", "run every planner and list what each comes to").traits(kOfSearch);
   table
       .add(
           &o.explore, "explore",
           "also the best of every other kind of plan: data parallel, ZeRO, operators split, the paper's pipeline, even "
           "grids; one that is shorter becomes the plan. auto: for the planner auto")
-      .choices({"auto", "on", "off"});
+      .choices({"auto", "on", "off"})
+      .traits(kOfSearch);
   table
       .add(&o.chunks, "chunks",
            "how many parts of the model interleaved 1F1B has on every group of devices; 1: no such plans; auto: 2 to 4")
       .no_file()
-      .metavar("auto|V");
+      .metavar("auto|V")
+      .traits(kOfSearch);
   table
       .add(&o.zero_bubble, "zero-bubble",
            "plans whose backward makes the gradients of weights in a pass of its own: ZB-H1, and searched orders")
-      .choices({"auto", "off"});
+      .choices({"auto", "off"})
+      .traits(kOfSearch);
   table
       .add(&o.mixed_widths, "mixed-widths",
            "with --explore: stages whose replicas are of different numbers of devices; they become the plan where that "
            "is "
            "shorter")
-      .choices({"auto", "off"});
-  table.add_flag(&o.planner_table, "planner-table", "also run each planner alone: step, gap and milliseconds of each");
-  table.add_flag(
-      &o.sensitivity, "sensitivity",
-      "also plan with every estimate off by its expected error, and say whether the plan stays the best; takes about "
-      "ten times as long");
+      .choices({"auto", "off"})
+      .traits(kOfSearch);
+  table.add_flag(&o.planner_table, "planner-table", "also run each planner alone: step, gap and milliseconds of each")
+      .traits(kOfSearch);
+  table
+      .add_flag(&o.sensitivity, "sensitivity",
+                "also plan with every estimate off by its expected error, and say whether the plan stays the best; "
+                "takes about ten times as long")
+      .traits(kOfSearch);
   table.add(&o.grid, "grid", "places to cut that policy, rollouts and exact see; all: after every instruction")
       .no_file()
-      .metavar("128|all");
+      .metavar("128|all")
+      .traits(kInProvenance | kOfSearch);
   table.add(&o.beam, "beam", "partial plans that policy and rollouts keep; 1 is greedy, 0 each one's own")
       .range(0, 4096)
-      .shown_default("1; auto: 1, then 16");
+      .shown_default("1; auto: 1, then 16")
+      .traits(kInProvenance | kOfSearch);
   table.add_flag(&o.refine, "refine", "move cuts off the grid by the exact program in a corridor (the default)")
-      .advanced();
-  table.add_flag(&o.no_refine, "no-refine", "keep cuts on the grid").advanced();
+      .advanced()
+      .traits(kOfSearch);
+  table.add_flag(&o.no_refine, "no-refine", "keep cuts on the grid").advanced().traits(kInProvenance | kOfSearch);
   table.add(&o.value, "value", "paper: the simpler closed form, without what drains behind the bottleneck")
       .choices({"full", "paper"})
-      .advanced();
+      .advanced()
+      .traits(kInProvenance | kOfGivenPlan);
 }
-
-constexpr const char* kOnlineOptions[] = {"from", "radius", "seed", "plays", "search-state"};
 
 void declare_online(OptionTable& table, InferOptions& o) {
   table.group("Online search (--planner online, or automap-search pipeline)");
   table.add(&o.from, "from", "the policy that learning starts from: shipped, scratch or a file")
       .reads_file()
-      .metavar("shipped|scratch|FILE");
+      .metavar("shipped|scratch|FILE")
+      .traits(kInProvenance | kForOnline);
   table.add(&o.radius, "radius", "devices of a stage end at most this far from a server's end (the paper: 3)")
       .no_file()
-      .metavar("N|none");
-  table.add(&o.seed, "seed", "of plays and of what is learned from");
-  table.add(&o.plays, "plays", "stop after so many plays, over all sessions; 0: as many as there is time for");
+      .metavar("N|none")
+      .traits(kInProvenance | kForOnline);
+  table.add(&o.seed, "seed", "of plays and of what is learned from").traits(kInProvenance | kForOnline);
+  table.add(&o.plays, "plays", "stop after so many plays, over all sessions; 0: as many as there is time for")
+      .traits(kInProvenance | kForOnline);
   table
       .add(&o.search_state, "search-state",
            "keep the search in FILE, every 30 seconds and at the end, and go on from it when it is there")
       .writes_file()
-      .metavar("FILE");
+      .metavar("FILE")
+      .traits(kForOnline);
 }
 
 void declare_output(OptionTable& table, InferOptions& o) {
@@ -447,17 +500,12 @@ void check_mode(const OptionTable& table, const InferOptions& o) {
     throw Error(ErrorKind::kUsage, "--sweep finds no single plan to draw", "give --layout with the one to draw");
   }
   // Files of options and the environment may be meant for other calls; who types an option expects it to count.
-  const auto typed = [&](const char* option) { return table.source_of(option) == "flag"; };
+  const auto typed = [&](const std::string& option) { return table.source_of(option) == "flag"; };
   std::vector<std::string> unused;
-  const auto no_use = [&](std::initializer_list<const char*> options) {
-    for (const char* option : options) {
-      if (typed(option)) unused.push_back(std::string("--") + option);
-    }
-  };
-  for (const char* option : kOnlineOptions) no_use({option});
-  no_use({"planner", "policy", "objective", "effort", "all-planners", "planner-table", "explore", "chunks",
-          "zero-bubble", "mixed-widths", "sensitivity", "grid", "beam", "refine", "no-refine", "limit"});
-  if (!o.sweep) no_use({"stages", "max-stages", "time-limit"});
+  const OptionTraits of_search = kOfSearch | kForOnline | (o.sweep ? 0 : kOfSearchOrSweep);
+  for (const std::string& option : table.names_with(of_search)) {
+    if (typed(option)) unused.push_back("--" + option);
+  }
   if (!unused.empty()) {
     throw Error(ErrorKind::kUsage, mode + " searches for no plan: " + join(unused) + " would change nothing",
                 "drop " + join(unused));
@@ -534,10 +582,10 @@ void ask_for_beside(const OptionTable& table, InferOptions* options) {
 
 void check_online(const OptionTable& table, const InferOptions& options) {
   const bool online = options.planner == to_string(planners::PlannerKind::kOnline);
-  for (const char* option : kOnlineOptions) {
+  for (const std::string& option : table.names_with(kForOnline)) {
     if (online || table.source_of(option) != "flag") continue;
-    throw Error(ErrorKind::kUsage, std::string("--") + option + " is for --planner online",
-                std::string("add --planner online, or drop --") + option);
+    throw Error(ErrorKind::kUsage, "--" + option + " is for --planner online",
+                "add --planner online, or drop --" + option);
   }
   if (online && !options.policy.empty()) {
     throw Error(ErrorKind::kUsage, "--planner online starts from --from, not from --policy",
@@ -633,6 +681,16 @@ const planners::Framework& framework_asked(const OptionTable& table, const Infer
     }
   }
   return framework;
+}
+
+const std::vector<std::string>& options_of_given_plans() {
+  static const std::vector<std::string> names = [] {
+    InferOptions defaults;
+    OptionTable table("infer", "");
+    declare_options(table, defaults);
+    return table.names_with(kOfGivenPlan);
+  }();
+  return names;
 }
 
 std::vector<std::string> take_settings(const GivenPlan& given, OptionTable& table) {
@@ -769,12 +827,13 @@ bool explores(const InferOptions& o, const planners::PlanRequest& request) {
 }
 
 std::vector<std::string> narrowing_options(const OptionTable& table) {
-  std::vector<std::string> given;
-  for (const char* option : {"for", "micro-batch", "micro-batches", "replicas", "limit", "stages", "max-stages",
-                             "max-width", "schedule", "zero", "recompute", "sequence-parallel"}) {
+  std::vector<std::string> names = table.names_with(kNarrows), given;
+  const auto place = [&](const std::string& option) { return table.traits_of(option) & kNarrows; };
+  std::sort(names.begin(), names.end(), [&](const auto& a, const auto& b) { return place(a) < place(b); });
+  for (const std::string& option : names) {
     const std::string value = table.value_of(option);
     const bool open = value == "auto" || value == "all" || value == "whole" || value == "adaptive" || value == "any";
-    if (table.source_of(option) != "default" && !open) given.push_back(std::string("--") + option + " " + value);
+    if (table.source_of(option) != "default" && !open) given.push_back("--" + option + " " + value);
   }
   return given;
 }
@@ -782,18 +841,13 @@ std::vector<std::string> narrowing_options(const OptionTable& table) {
 std::string asked_text(const OptionTable& table) {
   constexpr int kLongestValue = 80;
   std::vector<std::string> asked;
-  for (const char* option :
-       {"cluster",       "device",   "batch",      "micro-batch", "micro-batches",     "replicas",
-        "gradient-sync", "zero",     "recompute",  "memory",      "memory-reserve",    "state-factor",
-        "attention",     "stages",   "max-stages", "max-width",   "sequence-parallel", "limit",
-        "for",           "schedule", "plan",       "layout",      "measured-step",     "planner",
-        "objective",     "effort",   "time-limit", "software",    "measured"}) {
+  for (const std::string& option : table.names_with(kAsked)) {
     // Not what a plan file or a layout says of itself.
     const std::string& source = table.source_of(option);
     if (source == "default" || source == "memory" || source == "--layout" || source == "--for" ||
         source == table.value_of("plan"))
       continue;
-    asked.push_back(std::string("--") + option + " " + shorten(table.value_of(option), kLongestValue));
+    asked.push_back("--" + option + " " + shorten(table.value_of(option), kLongestValue));
   }
   return join(asked);
 }

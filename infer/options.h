@@ -56,6 +56,19 @@ struct InferOptions {
   bool searches() const { return plan.empty() && (layout.empty() || measured()) && !sweep; }
 };
 
+// What their rows say of them besides kInProvenance.
+constexpr OptionTraits kNarrows = 15 * kFirstOwnTrait;          // narrows(): four bits
+constexpr OptionTraits kAsked = kFirstOwnTrait << 4;            // part of the question, for people
+constexpr OptionTraits kOfSearch = kFirstOwnTrait << 5;         // changes nothing where no plan is looked for
+constexpr OptionTraits kOfSearchOrSweep = kFirstOwnTrait << 6;  // the same, but --sweep looks at it
+constexpr OptionTraits kForOnline = kFirstOwnTrait << 7;        // for --planner online alone
+constexpr OptionTraits kOfGivenPlan = kFirstOwnTrait << 8;      // changes what a given plan takes (not whether it fits)
+constexpr OptionTraits kAskedAgain = kFirstOwnTrait << 9;  // kept when a plan is asked for again, for another framework
+// May leave some plans out, which the bounds are not about then; its place (1 to 15) where plans list those that do.
+constexpr OptionTraits narrows(int place) {
+  return static_cast<OptionTraits>(place) * kFirstOwnTrait;
+}
+
 // Declares them; they are filled in when the table parses.
 void declare_options(OptionTable& table, InferOptions& options);
 
@@ -75,6 +88,8 @@ void check_online(const OptionTable& table, const InferOptions& options);
 void limit_kinds(const OptionTable& table, InferOptions* options, planners::PlanRequest* request);
 // The framework of --for. Throws Error(kUsage) where another option asks for what the framework does not have.
 const planners::Framework& framework_asked(const OptionTable& table, const InferOptions& options);
+// The names of those that are kOfGivenPlan.
+const std::vector<std::string>& options_of_given_plans();
 // Sets open options to the settings that a given plan was made with; returns how the command line departs from them,
 // one sentence each. Throws Error(kData) naming the file when a setting in it is not valid for its option.
 std::vector<std::string> take_settings(const GivenPlan& given, OptionTable& table);

@@ -13,6 +13,7 @@
 #include "common/base/text_table.h"
 #include "common/pipeline/plan_json.h"
 #include "common/pipeline/plan_reader.h"
+#include "infer/options.h"
 
 namespace automap::infer {
 namespace {
@@ -21,12 +22,6 @@ using pipeline::Schedule;
 
 constexpr int kMany = 1 << 30;
 
-// The settings that change the score of a given plan, as options and as "option_<name>" of a file's provenance. The
-// memory check is not among them, because a score says if the plan fits.
-constexpr const char* kSettings[] = {"replicas",       "gradient-sync", "bucket-mib",        "optimizer",
-                                     "memory-reserve", "state-factor",  "allow-idle-stages", "allow-empty-stages",
-                                     "value",          "attention",     "whole-loops",       "sequence-parallel",
-                                     "keep-shardings", "software"};
 // The settings of all files of version 1.
 constexpr std::pair<const char*, const char*> kVersion1[] = {{"replicas", "fractional"},
                                                              {"gradient-sync", "after"},
@@ -35,8 +30,8 @@ constexpr std::pair<const char*, const char*> kVersion1[] = {{"replicas", "fract
                                                              {"allow-idle-stages", "true"}};
 
 void take_provenance(const std::map<std::string, std::string>& provenance, GivenPlan& given) {
-  for (const char* option : kSettings) {
-    std::string key = std::string("option_") + option;
+  for (const std::string& option : options_of_given_plans()) {
+    std::string key = "option_" + option;
     for (char& c : key) c = c == '-' ? '_' : c;
     const auto found = provenance.find(key);
     if (found != provenance.end()) given.settings[option] = found->second;

@@ -51,7 +51,7 @@ std::vector<OwnRows> own_rows(const machine::Cluster& cluster, const std::string
 }
 
 std::string group_text(const machine::MeasuredCollective& row) {
-  if (row.operation == machine::Operation::kSend) return row.servers == 1 ? "inside a server" : "between servers";
+  if (row.operation == CollectiveKind::kPermute) return row.servers == 1 ? "inside a server" : "between servers";
   return std::to_string(row.devices) + " in " + std::to_string(row.servers) +
          (row.servers == 1 ? " server" : " servers");
 }
@@ -87,7 +87,7 @@ std::string describe_links(const machine::Cluster& cluster, const std::string& s
                      {"lines", rows[r]["lines"]},
                      {"largest_fit_error", error < 0 ? Json() : Json(error)},
                      {"assumed", row.assumed}});
-      table.add_row({std::to_string(i), machine::to_string(row.operation), group_text(row), lines,
+      table.add_row({std::to_string(i), machine::file_word(row.operation), group_text(row), lines,
                      error < 0 ? "-" : "within " + format_number(std::ceil(error * 1000 - 1e-6) / 10) + " %",
                      row.assumed ? "assumed" : "measured"});
       any = true;

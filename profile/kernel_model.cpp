@@ -37,16 +37,16 @@ constexpr double kSortPasses = 4;
 constexpr double kBatchNormPasses = 1.5;
 
 // A broadcast goes around the ring in pieces, as a gather does.
-machine::Operation operation_of(Opcode opcode) {
+CollectiveKind operation_of(Opcode opcode) {
   switch (opcode) {
     case Opcode::kAllReduce:
-    case Opcode::kAllReduceStart: return machine::Operation::kAllReduce;
-    case Opcode::kReduceScatter: return machine::Operation::kReduceScatter;
+    case Opcode::kAllReduceStart: return CollectiveKind::kAllReduce;
+    case Opcode::kReduceScatter: return CollectiveKind::kReduceScatter;
     case Opcode::kAllToAll:
-    case Opcode::kRaggedAllToAll: return machine::Operation::kAllToAll;
+    case Opcode::kRaggedAllToAll: return CollectiveKind::kAllToAll;
     case Opcode::kCollectivePermute:
-    case Opcode::kCollectivePermuteStart: return machine::Operation::kSend;
-    default: return machine::Operation::kAllGather;
+    case Opcode::kCollectivePermuteStart: return CollectiveKind::kPermute;
+    default: return CollectiveKind::kAllGather;
   }
 }
 
@@ -250,9 +250,9 @@ double KernelModel::collective_ms(InstructionId id) const {
   group.intra_bytes_per_ms = device_.link_gbytes_per_s * machine::kBytesPerMsPerGByteS;
   if (const machine::MeasuredLinks& known = machine::known_links(device_); !known.empty()) group.measured = &known;
   if (group.measured == nullptr && device_.link_gbytes_per_s <= 0) return 0;
-  const machine::Operation operation = operation_of(instruction.opcode);
+  const CollectiveKind operation = operation_of(instruction.opcode);
   double moved = operand_bytes(id);
-  if (operation == machine::Operation::kAllGather && instruction.opcode != Opcode::kCollectiveBroadcast) {
+  if (operation == CollectiveKind::kAllGather && instruction.opcode != Opcode::kCollectiveBroadcast) {
     moved *= devices;
   }
   const double ms = machine::collective(operation, group, machine::Ring::kNccl).ms(moved);

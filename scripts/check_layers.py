@@ -1,90 +1,110 @@
 #!/usr/bin/env python3
-"""Fails when a room includes what the house (docs/house.md) does not let it include.
+"""Fails when files include what cmake/rooms.json does not say, or when docs/house.md does not show what it says.
 
     scripts/check_layers.py              checks the repository
+    scripts/check_layers.py --docs       writes the picture and the table of docs/house.md
     scripts/check_layers.py --self-test  checks the checker
 """
 
+import json
 import pathlib
 import re
 import sys
 import tempfile
 
-# What each room may include besides itself. Tests, benchmarks and fuzzers may include everything.
-ROOMS = {
-    "common/base": [],
-    "common/graph": ["common/base"],
-    "common/hlo": ["common/base", "common/graph"],
-    "common/architecture": ["common/base", "common/graph"],
-    "common/sharding": ["common/base", "common/graph"],
-    "common/machine": ["common/base"],
-    "common/pipeline": ["common/base", "common/machine"],
-    "common/io": ["common/base", "common/graph", "common/machine", "common/pipeline"],
-    "profile": ["common/base", "common/graph", "common/architecture", "common/hlo", "common/sharding", "common/machine", "common/pipeline", "common/io"],
-    "profile/measured": ["common/base", "common/graph", "common/pipeline", "profile"],
-    "models": ["common/base", "common/machine", "common/pipeline"],
-    "models/learner": ["common/base", "common/pipeline", "models"],
-    "datagen": ["common/base", "common/machine", "common/pipeline", "common/io"],
-    "train": ["common/base", "common/machine", "common/pipeline", "common/io", "models", "datagen"],
-    "train/learned": ["models", "models/learner", "train"],
-    "plan/planners": ["common/base", "common/machine", "common/pipeline", "models"],
-    "plan/rivals": ["common/base", "common/machine", "common/pipeline", "plan/planners"],
-    "plan/placement": ["common/base", "common/machine", "common/pipeline", "plan/soap"],
-    "plan/pictures": ["common/base", "common/machine", "common/pipeline"],
-    "infer": ["common/base", "common/graph", "common/architecture", "common/hlo", "common/machine", "common/pipeline", "common/io", "profile", "profile/measured", "models",
-              "plan/partition", "plan/planners", "plan/rivals", "plan/emit", "plan/pictures"],
-    "compare": ["common/base", "common/graph", "common/hlo", "common/machine", "common/pipeline", "profile", "plan/partition",
-                "plan/planners", "plan/rivals", "plan/placement", "plan/soap", "plan/heuristics", "infer"],
-    "plan/partition": ["common/base", "common/graph", "common/sharding", "common/machine", "common/pipeline", "profile", "models"],
-    "profile/program": ["common/base", "common/architecture", "common/hlo", "common/io", "common/machine", "profile", "profile/measured", "plan/partition"],
-    "plan/partition/learned": ["common/base", "common/pipeline", "models", "models/learner", "plan/partition"],
-    "plan/planners/learned": ["common/base", "common/machine", "common/pipeline", "models", "models/learner", "plan/planners"],
-    "plan/plugin": ["common/base", "common/pipeline", "models", "models/learner", "plan/partition", "plan/partition/learned",
-                    "plan/planners", "plan/planners/learned", "train", "train/learned"],
-    "plan/emit": ["common/base", "common/graph", "common/hlo", "common/sharding", "common/machine", "common/pipeline", "plan/partition",
-                  "plan/planners", "plan/soap"],
-    "plan/programs": ["common/base", "common/graph", "common/hlo", "common/machine", "common/pipeline", "profile"],
-    "plan/emit/program": ["common/base", "common/graph", "common/hlo", "common/machine", "common/pipeline", "profile", "plan/planners",
-                          "plan/rivals", "plan/emit", "plan/programs", "infer"],
-    "plan/soap": ["common/base", "common/graph", "common/sharding", "common/machine", "common/pipeline", "profile"],
-    "plan/heuristics": ["common/base", "common/graph", "common/machine", "common/pipeline", "profile", "plan/soap"],
-    "inspect": ["common/base", "common/graph", "common/architecture", "common/hlo", "common/machine", "common/pipeline", "common/io", "profile", "models",
-                "plan/partition"],
-    "search": ["common/base", "common/graph", "common/architecture", "common/hlo", "common/sharding", "common/machine", "common/pipeline", "common/io", "profile",
-               "plan/partition", "plan/planners", "plan/placement", "plan/emit", "plan/soap", "plan/heuristics"],
-    "front": ["common/base"],
-}
-FREE = ["tests", "bench", "fuzz"]
-# Headers of outside libraries and the only rooms that may see them.
-LIBRARIES = {
-    "hdf5": ["common/io"],
-    "torch/": ["models/learner"],
-    "boost/program_options": ["common/base"],
-    "zlib": ["common/base", "common/io"],
-    "coin/": ["plan/placement"],
-}
+from docs_tables import replace
+
+HOUSE, PAGE = "cmake/rooms.json", "docs/house.md"
 GENERATED = ["automap_version.h"]
 SUFFIXES = {".h", ".cpp"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
-def room_of(path):
-    """The room of a repository path, None outside all rooms."""
-    rooms = [room for room in ROOMS if path.startswith(room + "/")]
-    return max(rooms, key=len) if rooms else None
+class House:
+    """What cmake/rooms.json below root says."""
+
+    def __init__(self, root):
+        said = json.loads((root / HOUSE).read_text(encoding="utf-8"))
+        self.root = root
+        self.rows = {room["folder"]: room for room in said["rooms"]}
+        self.besides = said["besides"]
+        self.free = [folder["folder"] for folder in self.besides if folder.get("includes") == "everything"]
+        # Library -> how the names of its headers begin; "" when it has none of its own.
+        self.libraries = {name: library["headers"] for name, library in said["libraries"].items()}
+
+    def room_of(self, path):
+        """The room of a repository path, None outside all rooms."""
+        rooms = [room for room in self.rows if path.startswith(room + "/")]
+        return max(rooms, key=len) if rooms else None
+
+    def below(self, room):
+        """What a room includes, and what that includes, and so on."""
+        found = set()
+        for other in self.rows[room]["includes"]:
+            found |= {other} | self.below(other)
+        return found
+
+    def picture(self):
+        """Lines "room -> rooms": of what it includes, what does not come with another of them."""
+        lines = []
+        for room, row in self.rows.items():
+            through_others = set().union(*map(self.below, row["includes"]))
+            direct = [other for other in row["includes"] if other not in through_others]
+            lines.append(f"{room:{max(map(len, self.rows))}} -> {', '.join(direct)}" if direct else room)
+        return ["```text", *lines, "```"]
+
+    def table(self):
+        """Rows of folders, their targets and what lives in them."""
+        lines = ["| room | target | what lives there |", "|---|---|---|"]
+        for folder, row in self.rows.items():
+            targets = []
+            if "module" in row:
+                targets.append(f"`lib{row['module']}.so`")
+            elif row.get("installed", True):
+                targets.append(f"`automap::{row['target']}`")
+            if (self.root / folder / "main.cpp").is_file():
+                targets.append(f"`{row.get('program', 'automap-' + row['target'])}`")
+            lines.append(f"| `{folder}` | {', '.join(targets)} | {row['about']} |")
+        return lines + [f"| `{row['folder']}` | {row['target']} | {row['about']} |" for row in self.besides]
+
+    def page(self):
+        """docs/house.md as it should be."""
+        text = (self.root / PAGE).read_text(encoding="utf-8")
+        text = replace(text, "check_layers", "picture", self.picture())
+        return replace(text, "check_layers", "rooms", self.table())
+
+
+def check_house(house):
+    """What is wrong with the declaration itself, as lines."""
+    problems, before = [], []
+    for room, row in house.rows.items():
+        for other in row["includes"]:
+            if other not in house.rows:
+                problems.append(f"{HOUSE}: {room} includes {other}, which is no room")
+            elif other not in before:
+                problems.append(f"{HOUSE}: {room} stands before {other}, which it includes; put it behind")
+        before.append(room)
+        for library in row.get("libraries", []):
+            if library not in house.libraries:
+                problems.append(f"{HOUSE}: {room} has the library {library}, which is not among its \"libraries\"")
+    return problems
 
 
 def check(root):
     """Problems found below root, as lines."""
-    problems = []
+    house = House(root)
+    problems = check_house(house)
+    if problems:
+        return problems
     files = []
-    for top in sorted({room.split("/")[0] for room in ROOMS} | set(FREE)):
+    for top in sorted({room.split("/")[0] for room in house.rows} | set(house.free)):
         files += sorted(p for p in (root / top).rglob("*") if p.suffix in SUFFIXES)
+    used = {room: set() for room in house.rows}  # rooms and libraries
     for file in files:
         path = file.relative_to(root).as_posix()
-        room = room_of(path)
-        if room is None and path.split("/")[0] not in FREE:
-            problems.append(f"{path}: stands in no room (rooms: {', '.join(ROOMS)})")
+        room = house.room_of(path)
+        if room is None and path.split("/")[0] not in house.free:
+            problems.append(f"{path}: stands in no room (rooms: {', '.join(house.rows)})")
             continue
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
             match = INCLUDE.match(line)
@@ -92,44 +112,72 @@ def check(root):
                 continue
             quote, included = match.groups()
             where = f"{path}:{number}"
-            for library, allowed in LIBRARIES.items():
-                if room and included.startswith(library) and room not in allowed:
-                    problems.append(f"{where}: {room} may not include <{included}> (only {', '.join(allowed) or 'nobody'})")
+            for library, headers in house.libraries.items():
+                if not room or not headers or not included.startswith(headers):
+                    continue
+                used[room].add(library)
+                allowed = [other for other, row in house.rows.items() if library in row.get("libraries", [])]
+                if room not in allowed:
+                    problems.append(f"{where}: {room} may not include <{included}> (only {', '.join(allowed) or 'nobody'}: {HOUSE})")
             if quote == "<":
-                if room_of(included):
+                if house.room_of(included):
                     problems.append(f"{where}: write #include \"{included}\"")
                 continue
             if included in GENERATED:
                 continue
-            target = room_of(included)
+            target = house.room_of(included)
             if not (root / included).is_file():
                 problems.append(f"{where}: \"{included}\" is no file of the repository; include by repository path")
-            elif room and target != room and target not in ROOMS[room]:
-                allowed = ", ".join(ROOMS[room]) or "nothing outside itself"
-                problems.append(f"{where}: {room} may not include \"{included}\" (it may include {allowed})")
+            elif room and target != room:
+                used[room].add(target)
+                if target not in house.rows[room]["includes"]:
+                    allowed = ", ".join(house.rows[room]["includes"]) or "nothing outside itself"
+                    problems.append(f"{where}: {room} may not include \"{included}\" (it may include {allowed}: {HOUSE})")
+    for room, row in house.rows.items():
+        named = row["includes"] + [library for library in row.get("libraries", []) if house.libraries[library]]
+        problems += [f"{HOUSE}: {room} includes nothing of {other}; take it from the list" for other in named if other not in used[room]]
+    if not problems and (root / PAGE).read_text(encoding="utf-8") != house.page():
+        problems.append(f"{PAGE}: its picture or table is not what {HOUSE} says; run scripts/check_layers.py --docs")
     return problems
 
 
 def self_test():
+    def row(folder, includes, *libraries, **more):
+        return {"folder": folder, "target": folder.split("/")[-1], "libraries": libraries, "includes": includes, "about": f"of {folder}", **more}
+
+    rows = [row("base", []), row("base/hlo", ["base"]), row("deep/io", ["base"], "HDF5", installed=False),
+            row("plan", ["base", "base/hlo", "deep/io"], module="plug")]
+    house = {"libraries": {"HDF5": {"headers": "hdf5"}, "torch": {"headers": "torch/"}, "threads": {"headers": ""}}, "rooms": rows,
+             "besides": [{"folder": "tests", "target": "`test-<room>`", "includes": "everything", "about": "tests"}]}
+    page = ("# House\n<!-- picture: scripts/check_layers.py -->\nold\n<!-- end of picture -->\n"
+            "text\n<!-- rooms: scripts/check_layers.py -->\n<!-- end of rooms -->\n")
     files = {
-        "common/base/error.h": "#include <string>\n",
-        "common/graph/graph.h": '#include "common/base/error.h"\n',
-        "common/hlo/hlo_text.h": '#include "common/graph/graph.h"\n',
-        "common/pipeline/cost.h": '#include "common/base/error.h"\n',
-        "common/io/file.h": '#include <hdf5.h>\n#include "common/pipeline/cost.h"\n#include "common/graph/graph.h"\n',
-        "infer/main.cpp": '#include "common/io/file.h"\n',
-        "tests/x_test.cpp": '#include "infer/planner.h"\n#include "common/graph/graph.h"\n',
-        "infer/planner.h": "",
+        "base/error.h": "#include <string>\n",
+        "base/hlo/text.h": '#include "base/error.h"\n',
+        "deep/io/file.h": '#include <hdf5.h>\n#include "base/error.h"\n',
+        "plan/main.cpp": '#include "deep/io/file.h"\n#include "base/error.h"\n#include "base/hlo/text.h"\n',
+        "plan/planner.h": "",
+        "tests/x_test.cpp": '#include "plan/planner.h"\n#include "base/error.h"\n#include <hdf5.h>\n',
+        PAGE: page,
+        HOUSE: json.dumps(house),
     }
     wrong = {
-        "common/base/cli.h": ('#include "common/graph/graph.h"', "common/base may not include"),
-        "common/graph/x.cpp": ('  #  include "common/pipeline/cost.h"', "common/graph may not include"),
-        "common/graph/y.cpp": ('#include "common/hlo/hlo_text.h"', "common/graph may not include"),
-        "common/pipeline/x.cpp": ("#include <hdf5.h>", "common/pipeline may not include <hdf5.h>"),
-        "profile/x.cpp": ('#include "infer/planner.h"', "profile may not include"),
-        "infer/y.cpp": ('#include "planner.h"', "no file of the repository"),
-        "inspect/x.cpp": ("#include <torch/nn.h>", "torch"),
-        "common/z.cpp": ("", "stands in no room"),
+        "base/cli.h": ('#include "deep/io/file.h"', "base may not include"),
+        "base/x.cpp": ('  #  include "base/hlo/text.h"', "base may not include"),
+        "base/hlo/x.cpp": ("#include <hdf5.h>", "base/hlo may not include <hdf5.h>"),
+        "deep/io/x.cpp": ('#include "plan/planner.h"', "deep/io may not include"),
+        "plan/y.cpp": ('#include "planner.h"', "no file of the repository"),
+        "plan/z.cpp": ("#include <torch/nn.h>", "torch"),
+        "deep/x.cpp": ("", "stands in no room"),
+        "tests/y_test.cpp": ("#include <base/error.h>", "write #include"),
+    }
+    wrong_houses = {
+        "deep/io includes nothing of base/hlo": [rows[0], rows[1], row("deep/io", ["base", "base/hlo"], "HDF5"), rows[3]],
+        "deep/io includes nothing of torch": [rows[0], rows[1], row("deep/io", ["base"], "HDF5", "torch"), rows[3]],
+        "deep/io has the library boost": [rows[0], rows[1], row("deep/io", ["base"], "HDF5", "boost"), rows[3]],
+        "base/hlo stands before base, which": [rows[1], rows[0], rows[2], rows[3]],
+        "base includes nowhere, which is no room": [row("base", ["nowhere"]), *rows[1:]],
+        "picture or table": [*rows[:3], {**rows[3], "about": "else"}],
     }
 
     def write(root, name, text):
@@ -142,12 +190,22 @@ def self_test():
         root = pathlib.Path(folder)
         for name, text in files.items():
             write(root, name, text)
+        assert len(check(root)) == 1 and "picture or table" in check(root)[0], check(root)
+        write(root, PAGE, House(root).page())
         assert check(root) == [], check(root)
+        text = (root / PAGE).read_text()
+        for line in ("base\n", "base/hlo -> base\n", "plan     -> base/hlo, deep/io\n", "| `base` | `automap::base` | of base |\n",
+                     "| `deep/io` |  | of deep/io |\n", "| `plan` | `libplug.so`, `automap-plan` | of plan |\n", "| `tests` | `test-<room>` | tests |\n"):
+            assert line in text, (line, text)
         for name, (text, expected) in wrong.items():
             path = write(root, name, text)
             problems = check(root)
             assert len(problems) == 1 and expected in problems[0] and name in problems[0], (name, problems)
             path.unlink()
+        for expected, changed in wrong_houses.items():
+            write(root, HOUSE, json.dumps({**house, "rooms": changed}))
+            problems = check(root)
+            assert problems and expected in problems[0], (expected, problems)
     print("check_layers: self-test passed")
 
 
@@ -156,6 +214,9 @@ def main():
         self_test()
         return 0
     root = pathlib.Path(__file__).resolve().parent.parent
+    if sys.argv[1:] == ["--docs"]:
+        (root / PAGE).write_text(House(root).page(), encoding="utf-8")
+        return 0
     problems = check(root)
     for problem in problems:
         print(problem, file=sys.stderr)

@@ -12,16 +12,16 @@ file of it uses (`using namespace graph`). The same alias may be said again: `us
 
 What is read: what starts a line in .cpp files (the layout is clang-format's), in unnamed namespaces and, where it is local
 to its file too (static, constexpr, const, types, aliases, macros), outside them. main.cpp and files that CMake keeps to
-themselves (SKIP_UNITY_BUILD_INCLUSION in the CMakeLists.txt that lists the rooms) are compiled alone.
+themselves (SKIP_UNITY_BUILD_INCLUSION in CMakeLists.txt or tests/CMakeLists.txt) are compiled alone.
 """
 
 import collections
+import json
 import pathlib
 import re
 import sys
 import tempfile
 
-ROOM = re.compile(r"^\s*automap_room(?:_tests)?\(\s*\w+\s+([\w/]+)", re.M)
 PROPERTIES = re.compile(r"set_source_files_properties\(([^)]*?)\bPROPERTIES\b([^)]*)\)", re.S)
 # Comments and texts, which may hold anything.
 NO_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|\bu?8?R"([^()\\\s]{0,16})\(.*?\)\1"|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.){1,8}\'', re.S)
@@ -150,12 +150,13 @@ def local_names(text, inside=False):
 def rooms(root):
     """The files that are compiled together: room or folder of tests -> paths."""
     found = {}
+    declared = [room["folder"] for room in json.loads((root / "cmake/rooms.json").read_text(encoding="utf-8"))["rooms"]]
     for top, pattern in (("", "*.cpp"), ("tests/", "*_test.cpp")):
         listed = (root / top / "CMakeLists.txt").read_text(encoding="utf-8") if (root / top / "CMakeLists.txt").is_file() else ""
         listed = re.sub(r"#[^\n]*", "", listed)
         alone = {name for files, properties in PROPERTIES.findall(listed)
                  if "SKIP_UNITY_BUILD_INCLUSION" in properties for name in files.split()}
-        for folder in ROOM.findall(listed):
+        for folder in declared:
             files = sorted((root / top / folder).glob(pattern))
             found[top + folder] = [f for f in files if f.name != "main.cpp" and f.relative_to(root / top).as_posix() not in alone]
     return found
@@ -200,9 +201,6 @@ def check(root):
 
 def self_test():
     listing = """
-# automap_room(wrong nowhere)
-automap_room(a a LIBRARIES x)
-automap_room(b a/b PROGRAM y DEPENDS a)
 set_source_files_properties(a/alone.cpp a/other.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON COMPILE_OPTIONS -x)
 """
     # One of everything that has a name of its own file, and what has none or may be said again.
@@ -275,7 +273,7 @@ const Type& of_a_header() {
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
         write(root, "CMakeLists.txt", listing)
-        write(root, "tests/CMakeLists.txt", "automap_room_tests(a a)\n")
+        write(root, "cmake/rooms.json", json.dumps({"rooms": [{"folder": "a"}, {"folder": "a/b"}]}))
         write(root, "a/one.cpp", one)
         for name in ("a/alone.cpp", "a/main.cpp", "a/b/one.cpp", "tests/a/one_test.cpp", "tests/a/helper.cpp"):
             write(root, name, one)

@@ -123,7 +123,7 @@ def report(name, operation, devices, servers, points, count, largest=float("inf"
     lines = fit_lines(fitted, count)
     cpp = ", ".join("{%.4g, %.4g}" % (latency * 1e3, 1e-6 / pace) for latency, pace in lines)
     constant = "k" + operation.title().replace("_", "")
-    print("{Operation::%s, %d, %d, {%s}}," % (constant, devices, servers, cpp), end="  // ")
+    print("{CollectiveKind::%s, %d, %d, {%s}}," % (constant, devices, servers, cpp), end="  // ")
     half = lambda of: "%.1f %% (%.0f %%)" % (
         100 * median([abs(e) for e in errors(lines, of)]), 100 * max(abs(e) for e in errors(lines, of)))
     print("%s: fitted %s of %d, others %s of %d" % (name, half(fitted), len(fitted), half(other), len(other)))
@@ -136,15 +136,15 @@ def main():
     for devices in (2, 4, 8):
         report("v100", "all_reduce", devices, 1, v100["all_reduce", devices], 3)
     report("v100", "all_to_all", 8, 1, v100["all_to_all", 8], 3)
-    report("v100", "send", 2, 1, aceso_sends(corpus, "intra"), 1)
-    report("v100", "send", 2, 2, aceso_sends(corpus, "inter"), 1)
+    report("v100", "permute", 2, 1, aceso_sends(corpus, "intra"), 1)
+    report("v100", "permute", 2, 2, aceso_sends(corpus, "inter"), 1)
     for name, device in (("h100", "sm_90"), ("b200", "sm_100_B200")):
         table = xla(corpus, device)
         for operation in operations:
             for devices in (2, 4, 8):
                 report(name, operation, devices, 1, table[operation, devices], 3)
-        report(name, "send", 2, 1, table["collective_permute", 4], 1, SEND_LARGEST)
-        report(name + ", 8 pairs", "send", 2, 1, table["collective_permute", 8], 1, SEND_LARGEST)
+        report(name, "permute", 2, 1, table["collective_permute", 4], 1, SEND_LARGEST)
+        report(name + ", 8 pairs", "permute", 2, 1, table["collective_permute", 8], 1, SEND_LARGEST)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,8 @@ constexpr const char* kUpdate = "update";
 constexpr const char* kPasses = "passes";
 constexpr std::size_t kMostScenarios = 100;
 constexpr double kMostNoise = 3, kMostSlow = 1000;
-constexpr double kLoss = 0.01;  // less is not worth a sentence
+constexpr double kLoss = 0.01;                          // less is not worth a sentence
+constexpr OptionTraits kOfAssistants = kFirstOwnTrait;  // without --assistants nothing looks at it
 
 struct HeuristicsOptions {
   ModelOptions model;
@@ -48,48 +49,63 @@ struct HeuristicsOptions {
         "what scheduling assistants are worth when a device is slow and times are noisy");
     model.declare(table);
     table->group("Machines");
-    table->add(&cluster, "cluster", "a preset or a JSON file").reads_file().metavar("CLUSTER");
+    table->add(&cluster, "cluster", "a preset or a JSON file").reads_file().metavar("CLUSTER").traits(kInProvenance);
     table->add(&devices, "devices", "use the first N devices only")
         .range(0, soap::kMostDevices)
         .metavar("N")
-        .shown_default("all");
+        .shown_default("all")
+        .traits(kInProvenance);
     table->add(&device, "device", "reference device for the times: a name or a file")
         .reads_file()
         .metavar("DEVICE")
-        .shown_default("the cluster's first");
+        .shown_default("the cluster's first")
+        .traits(kInProvenance);
     table->group("Search");
     std::vector<std::string> names{kAllHeuristics};
     for (const std::string& name : heuristic_names()) names.push_back(name);
     table->add(&request.heuristic, "heuristic", "all, the best of which counts, or one of them; " + heuristic_help())
-        .choices(names);
-    table->add_flag(&request.acyclic, "acyclic",
-                    "only divisions where no way through the forward pass comes back to a device that it has left");
+        .choices(names)
+        .traits(kInProvenance);
+    table
+        ->add_flag(&request.acyclic, "acyclic",
+                   "only divisions where no way through the forward pass comes back to a device that it has left")
+        .traits(kInProvenance);
     table
         ->add(&colocate, "colocate",
               "what must be on one device: update: a weight, its optimizer state and its update; passes: a layer's "
               "backward tasks with its forward one, too")
-        .choices({kUpdate, kPasses});
+        .choices({kUpdate, kPasses})
+        .traits(kInProvenance);
     table->group("Scheduling assistants");
-    table->add_flag(&assistants, "assistants",
-                    "run the plan where times are not as predicted: as planned, with assistants, planned anew");
+    table
+        ->add_flag(&assistants, "assistants",
+                   "run the plan where times are not as predicted: as planned, with assistants, planned anew")
+        .traits(kInProvenance);
     table->add(&noise, "noise", "deviations of the logarithm of tasks' times, commas between")
         .no_file()
-        .metavar("SIGMAS");
+        .metavar("SIGMAS")
+        .traits(kInProvenance | kOfAssistants);
     table->add(&slow, "slow", "how many times as long the busiest device takes, commas between")
         .no_file()
-        .metavar("FACTORS");
-    table->add(&runtime.runs, "runs", "with noise of its own each; means are reported").range(1, 1000).metavar("N");
-    table->add(&runtime.seed, "seed", "of the noise").metavar("N");
+        .metavar("FACTORS")
+        .traits(kInProvenance | kOfAssistants);
+    table->add(&runtime.runs, "runs", "with noise of its own each; means are reported")
+        .range(1, 1000)
+        .metavar("N")
+        .traits(kInProvenance | kOfAssistants);
+    table->add(&runtime.seed, "seed", "of the noise").metavar("N").traits(kInProvenance | kOfAssistants);
     table
         ->add(&runtime.theta_share, "theta",
               "what moving a task must gain, and how late it must be, as a share of the step")
         .range(1e-9, 1)
         .metavar("SHARE")
-        .advanced();
+        .advanced()
+        .traits(kInProvenance | kOfAssistants);
     table->add(&runtime.rules.tau, "tau", "a device pushes tasks away when it is so much slower than predicted")
         .range(0, 1000)
         .metavar("SHARE")
-        .advanced();
+        .advanced()
+        .traits(kInProvenance | kOfAssistants);
     table->group("Output");
     table->add(&output, "output", "write the plan (automap.plan/1 JSON, kind heuristics)")
         .writes_file()
@@ -210,10 +226,9 @@ int heuristics_command(int argc, char** argv) {
   const auto begun = std::chrono::steady_clock::now();
   options.runtime.sigmas = parse_numbers(options.noise, "--noise", 0, kMostNoise);
   options.runtime.slows = parse_numbers(options.slow, "--slow", 1, kMostSlow);
-  for (const char* option : {"noise", "slow", "runs", "seed", "theta", "tau"}) {
+  for (const std::string& option : table.names_with(kOfAssistants)) {
     if (!options.assistants && table.source_of(option) == "flag") {
-      throw Error(ErrorKind::kUsage,
-                  std::string("--") + option + " is of scheduling assistants, which were not asked for",
+      throw Error(ErrorKind::kUsage, "--" + option + " is of scheduling assistants, which were not asked for",
                   "add --assistants");
     }
   }
@@ -239,9 +254,7 @@ int heuristics_command(int argc, char** argv) {
   notes.warnings = loaded.step.warnings;
   notes.warnings.insert(notes.warnings.end(), model.warnings.begin(), model.warnings.end());
   notes.planning_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begun).count();
-  notes.provenance = step_provenance(loaded, cluster, device, table,
-                                     {"heuristic", "acyclic", "colocate", "assistants", "noise", "slow", "runs", "seed",
-                                      "theta", "tau", "devices", "cluster", "device"});
+  notes.provenance = step_provenance(loaded, cluster, device, table);
 
   const std::string json = to_json_text(model.graph, machine, options.request, answer, notes);
   if (files.wanted("-o")) files.write("-o", json);

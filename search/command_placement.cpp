@@ -60,29 +60,47 @@ void declare_placement(OptionTable* table, PlacementOptions* options) {
   table
       ->add(&options->objective, "objective",
             "throughput: the least time per sample of a pipeline; latency: the least time of one sample alone")
-      .choices({"throughput", "latency"});
-  table->add(&options->request.algorithm, "algorithm", algorithm_help()).choices(algorithm_names());
+      .choices({"throughput", "latency"})
+      .traits(kInProvenance);
+  table->add(&options->request.algorithm, "algorithm", algorithm_help())
+      .choices(algorithm_names())
+      .traits(kInProvenance);
   table
       ->add(&options->given, "placement",
             "judge this one instead of searching: a plan of the kind placement, or a result of the authors' programs")
       .reads_file()
       .metavar("FILE");
   table->add_seconds(&options->time_s, "time", "of an integer programme or Scotch; another run may come further")
-      .range(0.001, 86400);
+      .range(0.001, 86400)
+      .traits(kInProvenance);
   table->add(&options->request.milp.gap, "gap", "an integer programme ends within this share of its bound")
       .range(0, 1)
-      .metavar("SHARE");
+      .metavar("SHARE")
+      .traits(kInProvenance);
   table->add(&options->request.pieces, "pieces", "milp-noncontiguous with latency: of each accelerator, at most")
       .range(1, 16)
       .metavar("Q")
-      .advanced();
+      .advanced()
+      .traits(kInProvenance);
   table->add(&options->request.max_ideals, "max-ideals", "dp: above these the graph is too wide")
       .range(1, 10000000)
       .metavar("N")
-      .advanced();
-  table->add(&options->request.orders, "orders", "dpl: of the graph").range(1, 1000).metavar("N").advanced();
-  table->add(&options->request.restarts, "restarts", "local-search").range(1, 100000).metavar("N").advanced();
-  table->add(&options->request.seed, "seed", "of what is random (local-search)").metavar("N").advanced();
+      .advanced()
+      .traits(kInProvenance);
+  table->add(&options->request.orders, "orders", "dpl: of the graph")
+      .range(1, 1000)
+      .metavar("N")
+      .advanced()
+      .traits(kInProvenance);
+  table->add(&options->request.restarts, "restarts", "local-search")
+      .range(1, 100000)
+      .metavar("N")
+      .advanced()
+      .traits(kInProvenance);
+  table->add(&options->request.seed, "seed", "of what is random (local-search)")
+      .metavar("N")
+      .advanced()
+      .traits(kInProvenance);
   table->group("Output");
   table->add(&options->output, "output", "write the plan (automap.plan/1 JSON, kind placement)")
       .writes_file()
@@ -225,9 +243,7 @@ int placement_command(int argc, char** argv) {
   notes.algorithm = options.given.empty() ? request.algorithm : "given";
   notes.made = input.made ? &*input.made : nullptr;
   notes.planning_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-  notes.provenance =
-      table.provenance({"granularity", "variables", "transfer-scale", "cluster", "device", "transfer-gbytes-per-s",
-                        "objective", "algorithm", "time", "gap", "pieces", "max-ideals", "orders", "restarts", "seed"});
+  notes.provenance = table.provenance();
   notes.provenance.merge(input.provenance);
 
   const std::string json = to_json_text(workload, request, answer, notes);

@@ -38,12 +38,8 @@ namespace {
 
 // Fills in the provenance that plans of all kinds have.
 void note_provenance(const OptionTable& table, const LoadedModel& loaded, const machine::Cluster& cluster,
-                     const machine::DeviceModel& device, bool data, std::map<std::string, std::string>* provenance) {
-  std::vector<std::string> asked = {"shards", "objective",   "algorithm",     "seed",          "effort",  "budget",
-                                    "memory", "policy",      "cluster",       "device",        "overlap", "attention",
-                                    "batch",  "micro-batch", "micro-batches", "keep-shardings"};
-  if (!data) asked.insert(asked.end(), {"mesh", "zero", "reshard", "sequence-parallel", "sums"});
-  *provenance = table.provenance(asked);
+                     const machine::DeviceModel& device, std::map<std::string, std::string>* provenance) {
+  *provenance = table.provenance();
   note_model(loaded.form, loaded.module->sha256, cluster, device, provenance);
 }
 
@@ -541,7 +537,7 @@ class PlanCommand {
     plan->cluster = cluster_.name;
     plan->planning_ms = elapsed_ms();
     if (!plan->counted.cost) plan->warnings.push_back(not_counted_text(plan->counted));
-    note_provenance(table_, loaded_, cluster_, device_, data_, &plan->provenance);
+    note_provenance(table_, loaded_, cluster_, device_, &plan->provenance);
   }
 
   // Shows the report or the JSON. Returns true if a person was shown the report.

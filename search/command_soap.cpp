@@ -56,34 +56,44 @@ struct SoapOptions {
                    "only what is one mesh, and the module for XLA");
     model.declare(table);
     table->group("Machines");
-    table->add(&cluster, "cluster", "a preset or a JSON file").reads_file().metavar("CLUSTER");
+    table->add(&cluster, "cluster", "a preset or a JSON file").reads_file().metavar("CLUSTER").traits(kInProvenance);
     table->add(&devices, "devices", "use the first N devices only")
         .range(0, soap::kMostDevices)
         .metavar("N")
-        .shown_default("all");
+        .shown_default("all")
+        .traits(kInProvenance);
     table->add(&device, "device", "reference device for the times: a name or a file")
         .reads_file()
         .metavar("DEVICE")
-        .shown_default("the cluster's first");
+        .shown_default("the cluster's first")
+        .traits(kInProvenance);
     table->group("Search");
-    table->add(&start, "start", "where chains begin").choices({kAllStarts, kDataParallel, kExpert, kRandom});
+    table->add(&start, "start", "where chains begin")
+        .choices({kAllStarts, kDataParallel, kExpert, kRandom})
+        .traits(kInProvenance);
     table->add(&plan, "plan", "a strategy to begin with, too: automap.plan/1 JSON of kind soap")
         .reads_file()
-        .metavar("FILE");
+        .metavar("FILE")
+        .traits(kInProvenance);
     table
         ->add(&placement, "placement",
               "range: an operator's parts stand on devices in a row; any: each on any device, as in the paper (a far "
               "larger space); mesh: every operator on all devices, as XLA can have it")
         .choices(
-            {to_string(soap::Placement::kRange), to_string(soap::Placement::kAny), to_string(soap::Placement::kMesh)});
-    table->add_flag(&fit, "fit", "count what is above the devices' memory as 1 ms per MB, so that what is found fits");
+            {to_string(soap::Placement::kRange), to_string(soap::Placement::kAny), to_string(soap::Placement::kMesh)})
+        .traits(kInProvenance);
+    table->add_flag(&fit, "fit", "count what is above the devices' memory as 1 ms per MB, so that what is found fits")
+        .traits(kInProvenance);
     table->add(&beta, "beta", "how seldom a longer step is taken: e^-(beta x its share of data parallelism's)")
-        .range(1e-6, 1e9);
+        .range(1e-6, 1e9)
+        .traits(kInProvenance);
     table->add(&effort, "effort", "how much to search; counted, so that every machine finds the same plan")
-        .choices(effort_names());
+        .choices(effort_names())
+        .traits(kInProvenance);
     table->add_seconds(&time_s, "time", "search for so long instead, or until nothing better came for half of it")
-        .range(0.001, 86400);
-    table->add(&seed, "seed", "of proposals and random starts").metavar("N");
+        .range(0.001, 86400)
+        .traits(kInProvenance);
+    table->add(&seed, "seed", "of proposals and random starts").metavar("N").traits(kInProvenance);
     table->group("Output");
     table->add(&output, "output", "write the plan (automap.plan/1 JSON)").writes_file().shorthand('o').metavar("FILE");
     table
@@ -270,10 +280,8 @@ int soap_command(int argc, char** argv) {
   plan.warnings.insert(plan.warnings.end(), model.warnings.begin(), model.warnings.end());
   if (!plan.fits()) plan.warnings.push_back(soap_memory_warning(plan, options.fit));
   plan.planning_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begun).count();
-  plan.provenance = step_provenance(loaded, cluster, device, table,
-                                    {"start", "plan", "placement", "fit", "beta", "effort", "time", "seed", "devices",
-                                     "cluster", "device", "variables"});
-  plan.provenance["option_placement"] = options.placement;
+  plan.provenance = step_provenance(loaded, cluster, device, table);
+  plan.provenance["option_variables"] = options.model.variables;
   if (!plan_text.empty()) plan.provenance["plan_sha256"] = sha256_hex(plan_text);
 
   const std::string json = to_json_text(plan, model.space);

@@ -177,13 +177,17 @@ void PricingOptions::declare(OptionTable* table) {
   table->group("Machines");
   table->add(&cluster, "cluster", "a preset (" + join(machine::cluster_preset_names()) + ") or a JSON file")
       .reads_file()
-      .metavar("CLUSTER");
+      .metavar("CLUSTER")
+      .traits(kInProvenance);
   table->add(&device, "device", "reference device for the times: a name or a file")
       .reads_file()
       .metavar("DEVICE")
-      .shown_default("the cluster's first");
-  table->add_flag(&overlap, "overlap",
-                  "estimate the step with collectives beside compute that does not wait for them, instead of added up");
+      .shown_default("the cluster's first")
+      .traits(kInProvenance);
+  table
+      ->add_flag(&overlap, "overlap",
+                 "estimate the step with collectives beside compute that does not wait for them, instead of added up")
+      .traits(kInProvenance);
 }
 
 void PricingOptions::as_planned(const OptionTable& table, const std::string& name,
@@ -266,9 +270,8 @@ LoadedStep load_training_step(const ModelOptions& options) {
 }
 
 std::map<std::string, std::string> step_provenance(const LoadedStep& step, const machine::Cluster& cluster,
-                                                   const machine::DeviceModel& device, const OptionTable& table,
-                                                   const std::vector<std::string>& options) {
-  std::map<std::string, std::string> out = table.provenance(options);
+                                                   const machine::DeviceModel& device, const OptionTable& table) {
+  std::map<std::string, std::string> out = table.provenance();
   note_model(step.form, step.module->sha256, cluster, device, &out);
   return out;
 }

@@ -83,11 +83,10 @@ struct LoadedStep : LoadedModule {
 };
 // Throws as profile::load_model, graph::load_variable_list and graph::analyze_training_step.
 LoadedStep load_training_step(const ModelOptions& options);
-// The provenance of a plan for the step: programs, model, cluster, reference device, and the values of `options`, as
-// "option_NAME".
+// The provenance of a plan for the step: programs, model, cluster, reference device, and the values of options
+// that are kInProvenance.
 std::map<std::string, std::string> step_provenance(const LoadedStep& step, const machine::Cluster& cluster,
-                                                   const machine::DeviceModel& device, const OptionTable& table,
-                                                   const std::vector<std::string>& options);
+                                                   const machine::DeviceModel& device, const OptionTable& table);
 // Adds the model and the machines to a plan's provenance.
 void note_model(const std::string& form, const std::string& sha256, const machine::Cluster& cluster,
                 const machine::DeviceModel& device, std::map<std::string, std::string>* provenance);

@@ -34,18 +34,24 @@ void CostOptions::declare(OptionTable* table) {
           &attention, "attention",
           "attention and cross-entropy as kernels of libraries (fused), as the module says (as-written), or fused for "
           "f16 and bf16 on devices from A100 on (auto)")
-      .choices(profile::attention_modes());
-  table->add(&batch, "batch", "samples per step; auto: those of one micro-batch").no_file().metavar("auto|B");
+      .choices(profile::attention_modes())
+      .traits(kInProvenance);
+  table->add(&batch, "batch", "samples per step; auto: those of one micro-batch")
+      .no_file()
+      .metavar("auto|B")
+      .traits(kInProvenance);
   table
       ->add(&micro_batch, "micro-batch",
             "samples that are computed together, over all replicas; auto: the module's own batch")
       .no_file()
-      .metavar("auto|N");
+      .metavar("auto|N")
+      .traits(kInProvenance);
   table
       ->add(&micro_batches, "micro-batches",
             "micro-batches per step, whose gradients are added up: batch = micro-batch * micro-batches; auto: 1")
       .no_file()
-      .metavar("auto|M");
+      .metavar("auto|M")
+      .traits(kInProvenance);
 }
 
 planners::StepRequest CostOptions::step() const {

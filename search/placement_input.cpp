@@ -18,12 +18,14 @@ using namespace placement;
 namespace {
 
 constexpr const char* kAsItIs = "auto";
+constexpr OptionTraits kOfModels = kFirstOwnTrait;        // not of workloads
+constexpr OptionTraits kOfModules = kFirstOwnTrait << 1;  // of HLO alone
 
 // Refuses options that do not apply to the input.
-void refuse(const OptionTable& table, const std::vector<const char*>& options, const std::string& what) {
-  for (const char* option : options) {
+void refuse(const OptionTable& table, OptionTraits which, const std::string& what) {
+  for (const std::string& option : table.names_with(which)) {
     if (table.source_of(option) == "default") continue;
-    throw Error(ErrorKind::kUsage, std::string("--") + option + " is for models; " + what, "leave it out");
+    throw Error(ErrorKind::kUsage, "--" + option + " is for models; " + what, "leave it out");
   }
 }
 
@@ -63,30 +65,36 @@ void PlacementInputOptions::declare_input(OptionTable* table) {
       ->add(&granularity, "granularity",
             "of models: operators, a graph with backward nodes, or layers, a chain; auto: operators of HLO, layers of "
             "a profile")
-      .choices({kAsItIs, to_string(Granularity::kOperators), to_string(Granularity::kLayers)});
+      .choices({kAsItIs, to_string(Granularity::kOperators), to_string(Granularity::kLayers)})
+      .traits(kInProvenance | kOfModels);
   table->add(&variables, "variables", "of HLO: the trained parameters, one per line or JSON")
       .reads_file()
       .metavar("FILE")
-      .shown_default("found by data flow");
+      .shown_default("found by data flow")
+      .traits(kInProvenance | kOfModels | kOfModules);
   table
       ->add(&transfer_scale, "transfer-scale",
             "multiply what a workload says of edges; 1000 where it says seconds beside times in ms")
       .range(0, 1e12)
-      .metavar("X");
+      .metavar("X")
+      .traits(kInProvenance);
 }
 
 void PlacementInputOptions::declare_machine(OptionTable* table) {
   table->add(&cluster, "cluster", "of models: a preset (" + join(machine::cluster_preset_names()) + ") or a JSON file")
       .reads_file()
-      .metavar("CLUSTER");
+      .metavar("CLUSTER")
+      .traits(kInProvenance | kOfModels);
   table->add(&device, "device", "of HLO: reference device for the times, a name or a file")
       .reads_file()
       .metavar("DEVICE")
-      .shown_default("the cluster's first");
+      .shown_default("the cluster's first")
+      .traits(kInProvenance | kOfModels | kOfModules);
   table->add(&transfer_gbytes_per_s, "transfer-gbytes-per-s", "of models: what an accelerator sends and receives with")
       .range(1e-6, 1e9)
       .metavar("GB/S")
-      .shown_default("the cluster's slowest link");
+      .shown_default("the cluster's slowest link")
+      .traits(kInProvenance | kOfModels);
 }
 
 PlacementInput PlacementInputOptions::read(const OptionTable& table) const {
@@ -94,8 +102,7 @@ PlacementInput PlacementInputOptions::read(const OptionTable& table) const {
   out.name = input_name(path);
   std::string bytes = gunzip_if_gzip(architecture::read_model_file(path), out.name);
   if (looks_like_workload(bytes)) {
-    refuse(table, {"granularity", "variables", "cluster", "device", "transfer-gbytes-per-s"},
-           out.name + " is a workload, which has its times and machine in it");
+    refuse(table, kOfModels, out.name + " is a workload, which has its times and machine in it");
     WorkloadFile file = parse_workload(bytes, out.name, transfer_scale);
     out.workload = std::move(file.workload);
     out.warnings = std::move(file.warnings);
@@ -111,7 +118,7 @@ PlacementInput PlacementInputOptions::read(const OptionTable& table) const {
                                                         ? std::nullopt
                                                         : std::optional<double>(transfer_gbytes_per_s));
   if (io::detect_profile(bytes)) {
-    refuse(table, {"variables", "device"}, out.name + " is a profile already");
+    refuse(table, kOfModules, out.name + " is a profile already");
     if (granularity == to_string(Granularity::kOperators)) {
       throw Error(ErrorKind::kUsage, "--granularity operators is for HLO; " + out.name + " is a profile, a chain",
                   "give it the model, or --granularity layers");

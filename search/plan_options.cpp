@@ -49,18 +49,21 @@ void PlanOptions::declare(OptionTable* table, bool data) {
             data ? "devices to split over"
                  : "devices to split over; auto: the fastest mesh of all of the cluster's or fewer")
       .no_file()
-      .metavar(data ? "N" : "N|auto");
+      .metavar(data ? "N" : "N|auto")
+      .traits(kInProvenance);
   if (!data) {
     table->add(&mesh, "mesh", "two axes: the batch over data devices, variables over model devices in every replica")
         .no_file()
         .metavar("data=D,model=T")
-        .shown_default("one axis of --shards");
+        .shown_default("one axis of --shards")
+        .traits(kInProvenance);
     table
         ->add(
             &zero, "zero",
             "of a mesh, what lies in parts over the data axis: 0 nothing, 1 and 2 optimizer slots and gradients, 3 the "
             "variables, too (FSDP); auto: the fastest that fits")
-        .choices({"auto", "0", "1", "2", "3"});
+        .choices({"auto", "0", "1", "2", "3"})
+        .traits(kInProvenance);
   }
   table
       ->add(
@@ -69,12 +72,14 @@ void PlanOptions::declare(OptionTable* table, bool data) {
           "device such as 12GiB")
       .no_file()
       .metavar("on|off|SIZE")
-      .shown_default("on for time, off for count");
+      .shown_default("on for time, off for count")
+      .traits(kInProvenance);
 
-  table->add_flag(
-      &keep_shardings, "keep-shardings",
-      "take the module's own shardings (sharding=, Sharding marks, Shardy's) as given, decide the rest, and "
-      "name the reshards that they force");
+  table
+      ->add_flag(&keep_shardings, "keep-shardings",
+                 "take the module's own shardings (sharding=, Sharding marks, Shardy's) as given, decide the rest, and "
+                 "name the reshards that they force")
+      .traits(kInProvenance);
 
   table->group("Search");
   objective = data ? "count" : "time";
@@ -82,39 +87,47 @@ void PlanOptions::declare(OptionTable* table, bool data) {
       ->add(&objective, "objective",
             data ? "count: as many data inputs as possible; time: only where it shortens the step"
                  : "time: the least estimated step time; count: as many variables as possible (the paper's)")
-      .choices({"time", "count"});
+      .choices({"time", "count"})
+      .traits(kInProvenance);
   table
       ->add(&search.algorithm, "algorithm",
             "auto runs greedy, enumerate and, where that is cut short, cost; rainbow learns on the model (needs "
             "LibTorch)")
-      .choices({"auto", "rainbow", "greedy", "enumerate", "cost"});
+      .choices({"auto", "rainbow", "greedy", "enumerate", "cost"})
+      .traits(kInProvenance);
   if (!data) {
     table
         ->add(&reshard, "reshard",
               "auto: with --algorithm auto also cut linkage groups where gathering a tensor costs less than keeping a "
               "group whole; off: never")
-        .choices({"auto", "off"});
+        .choices({"auto", "off"})
+        .traits(kInProvenance);
     table
         ->add(&sequence_parallel, "sequence-parallel",
               "auto: what --reshard cuts may also be split along the sequence between the products that weights split "
               "(norms, residuals, dropout): reduce-scatters and all-gathers instead of all-reduces; off: never")
-        .choices({"auto", "off"});
+        .choices({"auto", "off"})
+        .traits(kInProvenance);
     table
         ->add(&sums, "sums",
               "combined: partial sums of one group are added up before they are reduced (q, k and v at once), counted "
               "and "
               "written so; apart: each is reduced where it arises, as XLA does by itself")
-        .choices({"apart", "combined"});
+        .choices({"apart", "combined"})
+        .traits(kInProvenance);
   }
   table->add(&effort, "effort", "how much to search; counted, so that every machine finds the same plan")
-      .choices(effort_names());
+      .choices(effort_names())
+      .traits(kInProvenance);
   table->add_seconds(&search.limits.budget_s, "budget", "also stop searching after this time with the best so far")
-      .range(0.001, 86400);
-  table->add(&search.limits.seed, "seed", "of what is random (rainbow, cost)").metavar("N");
+      .range(0.001, 86400)
+      .traits(kInProvenance);
+  table->add(&search.limits.seed, "seed", "of what is random (rainbow, cost)").metavar("N").traits(kInProvenance);
   table->add(&search.policy, "policy", "rainbow: start from this policy instead of from scratch")
       .reads_file()
       .metavar("FILE")
-      .advanced();
+      .advanced()
+      .traits(kInProvenance);
 
   table->group("Output");
   table->add(&output, "output", "write the plan (automap.plan/1 JSON)").writes_file().shorthand('o').metavar("FILE");

@@ -23,10 +23,10 @@ bool takes_part(const Collective& c, NodeId node) {
 }
 
 std::string collective_line(const ShardingModel& model, const Collective& c) {
-  std::string out = std::string(sharding::to_string(c.kind)) + " of " + sharding::describe(model, c.node) + ", " +
+  std::string out = std::string(to_string(c.written_kind())) + " of " + sharding::describe(model, c.node) + ", " +
                     format_bytes(c.bytes);
   if (c.times != 1) out += ", " + format_number(c.times, 6) + " times per step";
-  if (c.sources.size() > 1 && c.kind == sharding::CollectiveKind::kAllReduce) {
+  if (c.sources.size() > 1 && c.reduces()) {
     out += ", for " + plural(static_cast<long long>(c.sources.size()), "partial sum");
   }
   return out;
@@ -65,17 +65,17 @@ std::string overview_report(const ShardingModel& model, const Propagation& decid
     std::string pattern, shape;  // what makes them alike
     std::string example, scope;  // of the first
   };
-  std::map<std::tuple<sharding::CollectiveKind, std::string, std::string>, std::size_t> at;
-  std::vector<std::pair<sharding::CollectiveKind, Row>> rows;
+  std::map<std::tuple<CollectiveKind, std::string, std::string>, std::size_t> at;
+  std::vector<std::pair<CollectiveKind, Row>> rows;
   for (const Collective& c : find_collectives(model, decided, listed_placement(model), shares)) {
     const std::string scope = scope_of(model, c.node), pattern = layer_pattern_of(scope);
     const std::string shape = shape_of(model, c.node);
-    const auto [place, fresh] = at.emplace(std::make_tuple(c.kind, pattern, shape), rows.size());
-    if (fresh) rows.push_back({c.kind, {0, 0, 0, pattern, shape, instruction_name(model, c.node), scope}});
+    const auto [place, fresh] = at.emplace(std::make_tuple(c.written_kind(), pattern, shape), rows.size());
+    if (fresh) rows.push_back({c.written_kind(), {0, 0, 0, pattern, shape, instruction_name(model, c.node), scope}});
     Row& row = rows[place->second].second;
     ++row.count;
     row.bytes += c.bytes * c.times;
-    row.sources += c.kind == sharding::CollectiveKind::kAllReduce ? std::max<std::size_t>(c.sources.size(), 1) : 0;
+    row.sources += c.reduces() ? std::max<std::size_t>(c.sources.size(), 1) : 0;
   }
   if (rows.empty()) return out;
   out +=
@@ -89,9 +89,9 @@ std::string overview_report(const ShardingModel& model, const Propagation& decid
                    {"in", Align::kLeft},
                    {"such as", Align::kLeft}});
   for (const auto& [kind, row] : rows) {
-    table.add_row({sharding::to_string(kind), std::to_string(row.count),
-                   row.sources > 0 ? std::to_string(row.sources) : "", format_bytes(row.bytes), row.shape,
-                   shorten(row.count == 1 ? row.scope : row.pattern, 50), row.example});
+    table.add_row({to_string(kind), std::to_string(row.count), row.sources > 0 ? std::to_string(row.sources) : "",
+                   format_bytes(row.bytes), row.shape, shorten(row.count == 1 ? row.scope : row.pattern, 50),
+                   row.example});
   }
   return out + table.render();
 }

@@ -100,7 +100,7 @@ const char* state_word(const TensorState& state) {
 Json collective_json(const ShardingModel& model, const Collective& c) {
   Json sources = Json::array();
   for (const NodeId source : c.sources) sources.push_back(instruction_name(model, source));
-  return {{"kind", sharding::to_string(c.kind)},
+  return {{"kind", to_string(c.written_kind())},
           {"reduction", c.reduction == sharding::Reduction::kNone ? Json() : Json(sharding::to_string(c.reduction))},
           {"instruction", instruction_name(model, c.node)},
           {"layer", layer_of(model, c.node)},

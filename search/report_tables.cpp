@@ -47,7 +47,6 @@ std::string fact(const std::string& name, const std::string& value) {
 
 std::string collectives_text(const ShardingModel& model, const Propagation& decided,
                              const sharding::TensorShares* shares) {
-  using sharding::CollectiveKind;
   const std::vector<Collective> at_once = find_collectives(model, decided, Placement::kAtOnce, shares);
   const std::vector<Collective> written = find_collectives(model, decided, written_placement(model), shares);
   const std::vector<Collective> delayed = find_collectives(model, decided, Placement::kDelayed, shares);
@@ -55,8 +54,8 @@ std::string collectives_text(const ShardingModel& model, const Propagation& deci
   const sharding::CollectiveTotals least = total(delayed, CollectiveKind::kAllReduce);
   const sharding::CollectiveTotals gathers = total(written, CollectiveKind::kAllGather);
   const sharding::CollectiveTotals exchanges = total(written, CollectiveKind::kAllToAll);
-  const auto in_parts =
-      std::count_if(written.begin(), written.end(), [](const Collective& c) { return c.kept_in_parts; });
+  const auto in_parts = std::count_if(written.begin(), written.end(),
+                                      [](const Collective& c) { return c.kind == CollectiveKind::kReduceScatter; });
   const sharding::CollectiveTotals borders = total(written, CollectiveKind::kPermute);
   if (sums.count + gathers.count + exchanges.count + borders.count == 0)
     return "none: no device needs anything of another";

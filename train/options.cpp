@@ -18,13 +18,8 @@
 namespace automap::train {
 namespace {
 
-// Options that may change from one session of a run to the next.
-const char* const kFree[] = {"evaluate",       "compare",      "out",       "threads",
-                             "time",           "episodes",     "resume",    "checkpoint-every",
-                             "standard-error", "device",       "init",      "patience",
-                             "margin",         "preset",       "json",      "quiet",
-                             "verbose",        "data",         "finetune",  "init-or-fresh",
-                             "trust-data",     "rank-timeout", "time-limit"};
+// It may change from one session of a run to the next.
+constexpr OptionTraits kOfSession = kFirstOwnTrait;
 
 std::vector<int> parse_hidden(const std::string& text) {
   std::vector<int> out;
@@ -176,55 +171,72 @@ void declare_files(OptionTable& table, TrainOptions& o) {
            "--finetune a "
            "profile")
       .reads_folder()
-      .metavar("DATA");
-  table.add_flag(&o.trust_data, "trust-data",
-                 "do not compare the rows of datasets with their checksums before they are used");
+      .metavar("DATA")
+      .traits(kOfSession);
+  table
+      .add_flag(&o.trust_data, "trust-data",
+                "do not compare the rows of datasets with their checksums before they are used")
+      .traits(kOfSession);
   table.add(&o.only, "only", "only these families of synth: data").no_file().metavar("FAMILY");
   table.add(&o.without, "without", "leave these families of synth: data out").no_file().metavar("FAMILY");
   table.add(&o.out, "out", "folder of the run; everything is written here")
       .writes_folder()
       .shorthand('o')
-      .metavar("DIR");
-  table.add_flag(&o.resume, "resume", "go on with the run in --out, with its own options; begin it when there is none");
+      .metavar("DIR")
+      .traits(kOfSession);
+  table.add_flag(&o.resume, "resume", "go on with the run in --out, with its own options; begin it when there is none")
+      .traits(kOfSession);
   table
       .add(&o.init, "init",
            "start from the weights of this policy, with hidden layers as it has them unless --hidden says otherwise")
       .reads_file()
-      .metavar("POLICY");
-  table.add_flag(&o.init_or_fresh, "init-or-fresh",
-                 "when the policy of --init is another network than the options ask for, start with fresh weights and "
-                 "a warning");
-  table.add_flag(&o.evaluate, "evaluate", "do not train: print how good the POLICY files are");
-  table.add_flag(
-      &o.compare, "compare",
-      "do not train: is the first POLICY better than the second, or than the same search without a network?");
+      .metavar("POLICY")
+      .traits(kOfSession);
+  table
+      .add_flag(&o.init_or_fresh, "init-or-fresh",
+                "when the policy of --init is another network than the options ask for, start with fresh weights and "
+                "a warning")
+      .traits(kOfSession);
+  table.add_flag(&o.evaluate, "evaluate", "do not train: print how good the POLICY files are").traits(kOfSession);
+  table
+      .add_flag(&o.compare, "compare",
+                "do not train: is the first POLICY better than the second, or than the same search without a network?")
+      .traits(kOfSession);
 }
 
 void declare_run(OptionTable& table, TrainOptions& o) {
   table.group("Run");
   table.add(&o.preset, "preset", "what all other options start from")
-      .choices({"fast", "nightly", "rainbow", "faithful"});
-  table.add(&o.threads, "threads", "threads, the learner's included; 0: as many as there are cores").range(0, 1 << 20);
+      .choices({"fast", "nightly", "rainbow", "faithful"})
+      .traits(kOfSession);
+  table.add(&o.threads, "threads", "threads, the learner's included; 0: as many as there are cores")
+      .range(0, 1 << 20)
+      .traits(kOfSession);
   table.add_seconds(&o.time_s, "time", "train this long, over all sessions; looks at held-out problems do not count")
-      .range(0.001, 1e9);
-  table.add(&o.episodes, "episodes", "train for so many plays, over all sessions; 0: as many as --time allows");
+      .range(0.001, 1e9)
+      .traits(kOfSession);
+  table.add(&o.episodes, "episodes", "train for so many plays, over all sessions; 0: as many as --time allows")
+      .traits(kOfSession);
   table.add(&o.seed, "seed", "of everything random");
   table.add_flag(&o.deterministic, "deterministic",
                  "the same policy, byte for byte, for any number of threads and however often the run is stopped");
-  table.add_seconds(&o.checkpoint_every_s, "checkpoint-every", "a checkpoint this often").range(0.001, 1e9);
-  table.add(&o.device, "device", "where the learner computes").choices({"cpu", "cuda"});
+  table.add_seconds(&o.checkpoint_every_s, "checkpoint-every", "a checkpoint this often")
+      .range(0.001, 1e9)
+      .traits(kOfSession);
+  table.add(&o.device, "device", "where the learner computes").choices({"cpu", "cuda"}).traits(kOfSession);
   table
       .add_seconds(
           &o.rank_timeout_s, "rank-timeout",
           "with several processes (torchrun, srun, mpirun): wait for each this long to come, and to give a sign "
           "of life")
       .range(1, 1e6)
-      .advanced();
+      .advanced()
+      .traits(kOfSession);
 }
 
 void declare_finetune(OptionTable& table, TrainOptions& o) {
   table.group("One model (--finetune)");
-  table.add_flag(&o.finetune, "finetune", "train on variations of one model: --data is its profile");
+  table.add_flag(&o.finetune, "finetune", "train on variations of one model: --data is its profile").traits(kOfSession);
   table.add(&o.cluster, "cluster", "the model's cluster: a preset or a JSON file").reads_file().metavar("CLUSTER");
   table.add(&o.micro_batches, "micro-batches", "its micro-batches per step").range(1, 65536).metavar("M");
 }
@@ -372,20 +384,24 @@ void declare_evaluation(OptionTable& table, TrainOptions& o) {
       .range(0.001, 1e6)
       .advanced();
   table.add(&o.patience, "patience", "stop after so many evaluations without a better policy; 0: never")
-      .range(0, 1000000);
+      .range(0, 1000000)
+      .traits(kOfSession);
   table.add(&o.beam, "beam", "width of the beam search that is evaluated beside greedy").range(1, 4096).advanced();
   table.add(&o.margin, "margin", "--compare: a mean gap up to this much larger still counts as better")
       .range(0, 1)
-      .advanced();
+      .advanced()
+      .traits(kOfSession);
   table
       .add(&o.standard_error, "standard-error",
            "--compare: problems are asked until it is settled, or the difference is known this well")
       .range(1e-6, 1)
-      .advanced();
+      .advanced()
+      .traits(kOfSession);
   table
       .add_seconds(&o.time_limit_s, "time-limit",
                    "--compare: no more problems after this time; the verdict is by those that were asked")
-      .range(0.001, 1e9);
+      .range(0.001, 1e9)
+      .traits(kOfSession);
 }
 
 }  // namespace
@@ -538,10 +554,9 @@ void resolve_options(TrainOptions& o) {
 
 std::vector<std::pair<std::string, std::string>> learning_options(const OptionTable& table) {
   std::vector<std::pair<std::string, std::string>> out;
+  const std::vector<std::string> others = table.names_with(kOfSession | kCommonOption);
   for (const std::string& name : table.names()) {
-    if (std::find(std::begin(kFree), std::end(kFree), name) != std::end(kFree)) continue;
-    if (name == "config" || name == "dump-config" || name == "help" || name == "help-all" || name == "version")
-      continue;
+    if (std::find(others.begin(), others.end(), name) != others.end()) continue;
     out.emplace_back(name, table.value_of(name));
   }
   return out;

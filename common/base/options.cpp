@@ -166,6 +166,10 @@ Option& Option::shown_default(std::string text) {
   shown_default_ = std::move(text);
   return *this;
 }
+Option& Option::traits(OptionTraits bits) {
+  traits_ |= bits;
+  return *this;
+}
 Option& Option::role(FileRole role) {
   role_ = role;
   return *this;
@@ -244,6 +248,7 @@ void OptionTable::add_common(bool* json) {
   common_added_ = true;
   json_ = json;
   group("Common");
+  const std::size_t own = options_.size();
   const auto flag = [&](bool* value, const char* name, std::string help) -> Option& {
     Option& option = add_flag(value, name, std::move(help));
     option.builtin_ = true;
@@ -260,6 +265,7 @@ void OptionTable::add_common(bool* json) {
   flag(&help_, "help", "show the usual options and exit").shorthand('h');
   flag(&help_all_, "help-all", "show every option and exit");
   flag(&version_, "version", "print the version and exit");
+  for (std::size_t i = own; i < options_.size(); ++i) options_[i].traits(kCommonOption);
 }
 
 Option* OptionTable::find(const std::string& name) {
@@ -278,6 +284,20 @@ std::vector<std::string> OptionTable::names() const {
     if (!option.positional_) out.push_back(option.name_);
   }
   return out;
+}
+
+std::vector<std::string> OptionTable::names_with(OptionTraits any) const {
+  std::vector<std::string> out;
+  for (const Option& option : options_) {
+    if ((option.traits_ & any) != 0) out.push_back(option.name_);
+  }
+  return out;
+}
+
+OptionTraits OptionTable::traits_of(const std::string& name) const {
+  const Option* option = find(name);
+  AM_CHECK(option != nullptr);
+  return option->traits_;
 }
 
 const std::string& OptionTable::source_of(const std::string& name) const {
@@ -456,9 +476,9 @@ void OptionTable::read_arguments(int argc, const char* const* argv) {
   }
 }
 
-std::map<std::string, std::string> OptionTable::provenance(const std::vector<std::string>& names) const {
+std::map<std::string, std::string> OptionTable::provenance() const {
   std::map<std::string, std::string> out = {{"version", version()}, {"git", git_revision()}};
-  for (const std::string& name : names) out["option_" + name] = value_of(name);
+  for (const std::string& name : names_with(kInProvenance)) out["option_" + name] = value_of(name);
   return out;
 }
 

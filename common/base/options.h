@@ -30,6 +30,13 @@ namespace automap {
 
 class OptionTable;
 
+// What a program does with an option besides its value stands in the option's row, not in lists of names: bits, the
+// first of which are everybody's, the others each program's own (infer/options.h).
+using OptionTraits = std::uint32_t;
+constexpr OptionTraits kInProvenance = 1;    // its value goes into the provenance of what the program writes
+constexpr OptionTraits kCommonOption = 2;    // every program has it (OptionTable::add_common)
+constexpr OptionTraits kFirstOwnTrait = 16;  // the least of a program's own
+
 // One option; the setters return the option so that they can be chained after OptionTable::add.
 class Option {
  public:
@@ -40,6 +47,7 @@ class Option {
   Option& advanced();                                 // only --help-all shows it
   Option& required();                                 // must be given, by whatever source
   Option& shown_default(std::string text);            // when the default is better said in words
+  Option& traits(OptionTraits bits);                  // these, too
 
   // The file that the value names. Every option with a text of any form must call one of these: parse() refuses outputs
   // that would replace inputs (common/base/inputs.h), and it can protect only the inputs that it knows of.
@@ -73,6 +81,7 @@ class Option {
   double smallest_ = -std::numeric_limits<double>::infinity();
   double largest_ = std::numeric_limits<double>::infinity();
   char shorthand_ = 0;
+  OptionTraits traits_ = 0;
   bool advanced_ = false, positional_ = false, required_ = false, builtin_ = false;
   std::optional<FileRole> role_;
   std::string default_;  // as text, taken when the option is added
@@ -128,8 +137,8 @@ class OptionTable {
   const std::string& source_of(const std::string& name) const;
   // The value in force, as text that --config would accept.
   std::string value_of(const std::string& name) const;
-  // The provenance that the program writes into a file: "version", "git", and "option_NAME" of these options.
-  std::map<std::string, std::string> provenance(const std::vector<std::string>& names) const;
+  // The provenance that the program writes into a file: "version", "git", and "option_NAME" of what is kInProvenance.
+  std::map<std::string, std::string> provenance() const;
 
   // `width`: the columns there are; 0: as many as are easy to read.
   std::string help_text(bool all, int width = 0) const;
@@ -140,6 +149,9 @@ class OptionTable {
   std::string program() const { return (tool_.compare(0, 6, "bench-") == 0 ? "" : "automap-") + tool_; }
   // Names of all options, without dashes, in the order of the table (docs and completion).
   std::vector<std::string> names() const;
+  // Those that have one of these traits, in this order, too.
+  std::vector<std::string> names_with(OptionTraits any) const;
+  OptionTraits traits_of(const std::string& name) const;
 
  private:
   Option& append(Option::Target target, std::string name, std::string help);

@@ -94,7 +94,7 @@ Cluster make_servers(const Preset& like, const std::string& name, int servers, i
     if (!group.links.send(false)) {
       const double port = inter_gbytes_per_s / devices * kBytesPerMsPerGByteS;
       const CollectiveTime own_port(like.inter_latency_us * 1e-3, 1 / port);
-      group.links.rows.push_back({Operation::kSend, 2, 2, own_port, true});
+      group.links.rows.push_back({CollectiveKind::kPermute, 2, 2, own_port, true});
     }
   }
   cluster.servers.push_back(group);

@@ -31,21 +31,21 @@ CollectiveTime at_once(const CollectiveTime& inside, const CollectiveTime& betwe
 struct Shares {
   double inside = 0, port = 0;
 };
-Shares shares_of(Operation operation, const CollectiveGroup& group) {
+Shares shares_of(CollectiveKind operation, const CollectiveGroup& group) {
   const double n = group.devices, of_server = group.devices_per_server;
   // Each device of a server sends to all devices of the others.
-  if (operation == Operation::kAllToAll) return {(of_server - 1) / n, of_server * (n - of_server) / n};
+  if (operation == CollectiveKind::kAllToAll) return {(of_server - 1) / n, of_server * (n - of_server) / n};
   // A ring through all devices sends as much over every hop, wherever it lies.
   const double hop = (n - 1) / n;
   return {group.devices_per_server > 1 ? hop : 0, group.servers > 1 ? hop : 0};
 }
 
 // Ways around the rings.
-double rounds(Operation operation) {
-  return operation == Operation::kAllReduce ? 2 : 1;
+double rounds(CollectiveKind operation) {
+  return operation == CollectiveKind::kAllReduce ? 2 : 1;
 }
 
-CollectiveTime by_rings(Operation operation, const CollectiveGroup& group) {
+CollectiveTime by_rings(CollectiveKind operation, const CollectiveGroup& group) {
   const double times = rounds(operation);
   const Shares shares = shares_of(operation, group);
   const CollectiveTime in(times * (group.devices_per_server - 1) * group.intra_latency_ms,
@@ -56,7 +56,7 @@ CollectiveTime by_rings(Operation operation, const CollectiveGroup& group) {
 }
 
 // Null when the inside of a server was not measured.
-std::optional<CollectiveTime> as_measured(Operation operation, const CollectiveGroup& group) {
+std::optional<CollectiveTime> as_measured(CollectiveKind operation, const CollectiveGroup& group) {
   if (group.measured == nullptr) return std::nullopt;
   if (group.servers > 1) {
     if (const auto whole = group.measured->across(operation, group.devices, group.servers)) return whole;
@@ -75,17 +75,6 @@ std::optional<CollectiveTime> as_measured(Operation operation, const CollectiveG
 }
 
 }  // namespace
-
-const char* to_string(Operation operation) {
-  switch (operation) {
-    case Operation::kAllReduce: return "all-reduce";
-    case Operation::kReduceScatter: return "reduce-scatter";
-    case Operation::kAllGather: return "all-gather";
-    case Operation::kAllToAll: return "all-to-all";
-    case Operation::kSend: return "send";
-  }
-  return "";
-}
 
 double CollectiveTime::ms_per_byte() const {
   double least = lines_[0].ms_per_byte;
@@ -108,8 +97,8 @@ CollectiveTime CollectiveTime::times(double latency_factor, double pace_factor) 
   return out;
 }
 
-CollectiveTime collective(Operation operation, const CollectiveGroup& group, Ring ring) {
-  if (operation == Operation::kSend) {
+CollectiveTime collective(CollectiveKind operation, const CollectiveGroup& group, Ring ring) {
+  if (operation == CollectiveKind::kPermute) {
     const MessageLinks links = message_links(group);
     const bool inside = group.servers == 1;
     return {inside ? links.inside_latency_ms : links.between_latency_ms, 1 / bytes_per_ms(links, {1, 1, inside})};

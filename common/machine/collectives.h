@@ -6,20 +6,13 @@
 #include <array>
 #include <cstddef>
 
+#include "common/base/collective_kind.h"
+
 namespace automap::machine {
 
 struct MeasuredLinks;
 
 constexpr double kBytesPerMsPerGByteS = 1e6;  // 1 GB/s = 1e9 B / 1e3 ms
-
-enum class Operation {
-  kAllReduce,      // of `bytes` that every device holds: afterwards each holds the sum
-  kReduceScatter,  // of `bytes` that every device holds: afterwards each holds its part of the sum
-  kAllGather,      // each begins with its part of `bytes`, and ends with all of them
-  kAllToAll,       // each sends its part of `bytes` to every device
-  kSend,           // of `bytes` from one device to another
-};
-const char* to_string(Operation operation);  // "all-reduce", ...
 
 // A straight line of bytes: a protocol or algorithm that moves a message at one pace once it has begun.
 struct CollectiveLine {
@@ -86,18 +79,18 @@ enum class Ring {
 };
 
 // Worked case (all-reduce, flat, 4 devices of one server at 100 bytes/ms, no latency): 2 * 3 / 4 * bytes / 100.
-CollectiveTime collective(Operation operation, const CollectiveGroup& group, Ring ring);
+CollectiveTime collective(CollectiveKind operation, const CollectiveGroup& group, Ring ring);
 inline CollectiveTime all_reduce(const CollectiveGroup& group, Ring ring) {
-  return collective(Operation::kAllReduce, group, ring);
+  return collective(CollectiveKind::kAllReduce, group, ring);
 }
 inline CollectiveTime reduce_scatter(const CollectiveGroup& group, Ring ring) {
-  return collective(Operation::kReduceScatter, group, ring);
+  return collective(CollectiveKind::kReduceScatter, group, ring);
 }
 inline CollectiveTime all_gather(const CollectiveGroup& group, Ring ring) {
-  return collective(Operation::kAllGather, group, ring);
+  return collective(CollectiveKind::kAllGather, group, ring);
 }
 inline CollectiveTime all_to_all(const CollectiveGroup& group, Ring ring) {
-  return collective(Operation::kAllToAll, group, ring);
+  return collective(CollectiveKind::kAllToAll, group, ring);
 }
 
 // Links for messages between devices. Inside a server each pair has its own link. Between servers no pair exceeds its

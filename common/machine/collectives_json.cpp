@@ -30,32 +30,33 @@ constexpr double kMostBytes = 1e13;
 constexpr double kWidestHole = 128, kSteepest = 8;
 // So many times the bytes take longer.
 constexpr double kFlatBytes = 64, kFlatTime = 1.2;
-constexpr Operation kOperations[] = {Operation::kAllReduce, Operation::kReduceScatter, Operation::kAllGather,
-                                     Operation::kAllToAll, Operation::kSend};
+constexpr CollectiveKind kOperations[] = {CollectiveKind::kAllReduce, CollectiveKind::kReduceScatter,
+                                          CollectiveKind::kAllGather, CollectiveKind::kAllToAll,
+                                          CollectiveKind::kPermute};
 
-Operation operation_of(const JsonValue& value) {
+CollectiveKind operation_of(const JsonValue& value) {
   const std::string name = value.text();
   std::string known;
-  for (const Operation operation : kOperations) {
-    if (name == to_string(operation)) return operation;
-    known += (known.empty() ? "" : ", ") + std::string(to_string(operation));
+  for (const CollectiveKind operation : kOperations) {
+    if (name == file_word(operation)) return operation;
+    known += (known.empty() ? "" : ", ") + std::string(file_word(operation));
   }
   value.wrong("one of " + known);
 }
 
-int lines_for(Operation operation) {
-  return operation == Operation::kSend ? 1 : static_cast<int>(CollectiveTime::kLines);
+int lines_for(CollectiveKind operation) {
+  return operation == CollectiveKind::kPermute ? 1 : static_cast<int>(CollectiveTime::kLines);
 }
 
-CollectiveTime fitted(const std::vector<MeasuredTime>& times, Operation operation, double* fit_error) {
+CollectiveTime fitted(const std::vector<MeasuredTime>& times, CollectiveKind operation, double* fit_error) {
   const CollectiveTime time = fit_lines(times, lines_for(operation));
   *fit_error = largest_error(times, time);
   return time;
 }
 
 double bus_gbytes_per_s(const MeasuredCollective& of, double bytes, double ms) {
-  const double share = of.operation == Operation::kSend ? 1 : (of.devices - 1.0) / of.devices;
-  return (of.operation == Operation::kAllReduce ? 2 : 1) * share * bytes / ms / kBytesPerMsPerGByteS;
+  const double share = of.operation == CollectiveKind::kPermute ? 1 : (of.devices - 1.0) / of.devices;
+  return (of.operation == CollectiveKind::kAllReduce ? 2 : 1) * share * bytes / ms / kBytesPerMsPerGByteS;
 }
 
 std::string short_text(double value) {
@@ -152,11 +153,11 @@ MeasuredCollective from_log(const JsonValue& row, const std::string& folder, dou
     }
   }
   const NcclLog log = parse_nccl_log(text, path);
-  const bool send = log.operation == Operation::kSend;
+  const bool send = log.operation == CollectiveKind::kPermute;
   MeasuredCollective found{
       log.operation, send ? 2 : log.devices, send ? std::min(log.servers, 2) : log.servers, {}, false};
   if (row.has("operation") && operation_of(row.at("operation")) != found.operation) {
-    row.at("operation").wrong(std::string("the log's, ") + to_string(found.operation));
+    row.at("operation").wrong(std::string("the log's, ") + file_word(found.operation));
   }
   for (const auto& [key, value] : {std::pair("devices", found.devices), std::pair("servers", found.servers)}) {
     if (row.has(key) && row.at(key).integer(1, kMostDevices) != value) {
@@ -176,7 +177,7 @@ MeasuredCollective read_row(const JsonValue& row, const std::string& folder, dou
   if (row.has("nccl_tests")) return from_log(row, folder, fit_error);
   MeasuredCollective found;
   found.operation = operation_of(row.at("operation"));
-  const bool send = found.operation == Operation::kSend;
+  const bool send = found.operation == CollectiveKind::kPermute;
   if (!send || row.has("devices")) {
     found.devices = static_cast<int>(row.at("devices").integer(2, send ? 2 : kMostDevices));
   }
@@ -223,7 +224,7 @@ MeasuredLinks read_collectives(const JsonValue& value, const std::string& folder
       if (other.operation != found.operation || other.devices != found.devices || other.servers != found.servers) {
         continue;
       }
-      row.fail(std::string(to_string(found.operation)) + " of " + std::to_string(found.devices) + " devices on " +
+      row.fail(std::string(file_word(found.operation)) + " of " + std::to_string(found.devices) + " devices on " +
                std::to_string(found.servers) + " servers is given twice");
     }
     links.rows.push_back(found);
@@ -236,7 +237,7 @@ void check_groups_fit(const JsonValue& value, const MeasuredLinks& links, int de
   const std::vector<JsonValue> rows = value.items();
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const MeasuredCollective& row = links.rows[i];
-    const int here = row.operation == Operation::kSend ? 1 : row.devices / row.servers;
+    const int here = row.operation == CollectiveKind::kPermute ? 1 : row.devices / row.servers;
     if (here <= devices) continue;
     rows[i].fail("found " + std::to_string(row.devices) + " devices on " + std::to_string(row.servers) +
                      (row.servers == 1 ? " server" : " servers") + ", expected at most " + std::to_string(devices) +
@@ -245,11 +246,15 @@ void check_groups_fit(const JsonValue& value, const MeasuredLinks& links, int de
   }
 }
 
+const char* file_word(CollectiveKind kind) {
+  return kind == CollectiveKind::kPermute ? "send" : to_string(kind);
+}
+
 Json collectives_json(const MeasuredLinks& links) {
   Json rows = Json::array();
   for (const MeasuredCollective& row : links.rows) {
     Json out = Json::object();
-    out["operation"] = to_string(row.operation);
+    out["operation"] = file_word(row.operation);
     out["devices"] = row.devices;
     out["servers"] = row.servers;
     if (row.assumed) out["assumed"] = true;

@@ -20,6 +20,8 @@ MeasuredLinks read_collectives(const JsonValue& value, const std::string& folder
 // Throws Error(kConfig) naming the element of `value` (that `links` were read from) whose group does not fit into
 // servers of so many devices.
 void check_groups_fit(const JsonValue& value, const MeasuredLinks& links, int devices);
+// What these files call a kind: as to_string does, but a message is a "send".
+const char* file_word(CollectiveKind kind);
 // Its lines: read_collectives of it gives the same.
 Json collectives_json(const MeasuredLinks& links);
 

@@ -11,7 +11,7 @@ namespace {
 
 // Lines as {latency in us, GB/s}.
 struct FittedRow {
-  Operation operation;
+  CollectiveKind operation;
   int devices, servers;
   std::vector<std::pair<double, double>> lines;
 };
@@ -37,12 +37,12 @@ MeasuredLinks links_of(const std::vector<FittedRow>& fitted, Basis basis = Basis
 // 0.7 %, 1.1 %), all-to-all (3.7 %), sends (0.1 %, 0.6 %). Pairs with one link instead of two have half of it.
 const std::vector<FittedRow>& v100_rows() {
   static const std::vector<FittedRow> rows = {
-      {Operation::kAllReduce, 2, 1, {{37.3, 37.52}, {63.87, 38.87}, {223, 41.86}}},
-      {Operation::kAllReduce, 4, 1, {{59.93, 51.82}}},
-      {Operation::kAllReduce, 8, 1, {{75.24, 52.17}, {105.1, 75}}},
-      {Operation::kAllToAll, 8, 1, {{100.2, 49.54}}},
-      {Operation::kSend, 2, 1, {{36.2, 42.61}}},
-      {Operation::kSend, 2, 2, {{80.1, 5.357}}},
+      {CollectiveKind::kAllReduce, 2, 1, {{37.3, 37.52}, {63.87, 38.87}, {223, 41.86}}},
+      {CollectiveKind::kAllReduce, 4, 1, {{59.93, 51.82}}},
+      {CollectiveKind::kAllReduce, 8, 1, {{75.24, 52.17}, {105.1, 75}}},
+      {CollectiveKind::kAllToAll, 8, 1, {{100.2, 49.54}}},
+      {CollectiveKind::kPermute, 2, 1, {{36.2, 42.61}}},
+      {CollectiveKind::kPermute, 2, 2, {{80.1, 5.357}}},
   };
   return rows;
 }
@@ -52,19 +52,19 @@ const std::vector<FittedRow>& v100_rows() {
 // are up to twice as fast).
 const std::vector<FittedRow>& h100_rows() {
   static const std::vector<FittedRow> rows = {
-      {Operation::kAllReduce, 2, 1, {{14.58, 150}, {24.74, 219.6}, {97.79, 247.7}}},
-      {Operation::kAllReduce, 4, 1, {{15.2, 39.52}, {37.56, 175.2}, {87.72, 201.6}}},
-      {Operation::kAllReduce, 8, 1, {{27.28, 52.77}, {43.14, 164.3}, {89.44, 230.6}}},
-      {Operation::kReduceScatter, 2, 1, {{17.09, 334.3}, {111.5, 406}}},
-      {Operation::kReduceScatter, 4, 1, {{12.7, 67.39}, {29.5, 367.4}}},
-      {Operation::kReduceScatter, 8, 1, {{24.09, 353.1}}},
-      {Operation::kAllGather, 2, 1, {{11.31, 170.6}, {20.76, 423.7}, {37.32, 538.3}}},
-      {Operation::kAllGather, 4, 1, {{14.81, 155}, {31.6, 427}}},
-      {Operation::kAllGather, 8, 1, {{13.8, 13.68}, {29.1, 301.5}, {44.92, 396.7}}},
-      {Operation::kAllToAll, 2, 1, {{8.491, 7.402}, {36.02, 359.5}, {64.71, 627.5}}},
-      {Operation::kAllToAll, 4, 1, {{31.53, 203.8}, {39.38, 347.4}, {99.74, 470.1}}},
-      {Operation::kAllToAll, 8, 1, {{25.18, 228}, {45.16, 384.4}}},
-      {Operation::kSend, 2, 1, {{15.82, 114.6}}},
+      {CollectiveKind::kAllReduce, 2, 1, {{14.58, 150}, {24.74, 219.6}, {97.79, 247.7}}},
+      {CollectiveKind::kAllReduce, 4, 1, {{15.2, 39.52}, {37.56, 175.2}, {87.72, 201.6}}},
+      {CollectiveKind::kAllReduce, 8, 1, {{27.28, 52.77}, {43.14, 164.3}, {89.44, 230.6}}},
+      {CollectiveKind::kReduceScatter, 2, 1, {{17.09, 334.3}, {111.5, 406}}},
+      {CollectiveKind::kReduceScatter, 4, 1, {{12.7, 67.39}, {29.5, 367.4}}},
+      {CollectiveKind::kReduceScatter, 8, 1, {{24.09, 353.1}}},
+      {CollectiveKind::kAllGather, 2, 1, {{11.31, 170.6}, {20.76, 423.7}, {37.32, 538.3}}},
+      {CollectiveKind::kAllGather, 4, 1, {{14.81, 155}, {31.6, 427}}},
+      {CollectiveKind::kAllGather, 8, 1, {{13.8, 13.68}, {29.1, 301.5}, {44.92, 396.7}}},
+      {CollectiveKind::kAllToAll, 2, 1, {{8.491, 7.402}, {36.02, 359.5}, {64.71, 627.5}}},
+      {CollectiveKind::kAllToAll, 4, 1, {{31.53, 203.8}, {39.38, 347.4}, {99.74, 470.1}}},
+      {CollectiveKind::kAllToAll, 8, 1, {{25.18, 228}, {45.16, 384.4}}},
+      {CollectiveKind::kPermute, 2, 1, {{15.82, 114.6}}},
   };
   return rows;
 }
@@ -73,19 +73,19 @@ const std::vector<FittedRow>& h100_rows() {
 // 3.8 %), all-gather (4.4 %, 8.5 %, 8.4 %), all-to-all (6.0 %, 7.8 %, 8.8 %), sends up to 64 MiB (4.9 %).
 const std::vector<FittedRow>& b200_rows() {
   static const std::vector<FittedRow> rows = {
-      {Operation::kAllReduce, 2, 1, {{25.59, 130.3}, {41.05, 450.7}}},
-      {Operation::kAllReduce, 4, 1, {{28.32, 19.14}, {34.79, 312.6}, {107, 381.4}}},
-      {Operation::kAllReduce, 8, 1, {{45.19, 119.6}, {87.48, 345.4}}},
-      {Operation::kReduceScatter, 2, 1, {{30.6, 816.2}, {54.55, 898.6}}},
-      {Operation::kReduceScatter, 4, 1, {{29.96, 40.42}, {36.53, 676.9}, {90.65, 820.1}}},
-      {Operation::kReduceScatter, 8, 1, {{35.8, 548.1}, {73.55, 730}}},
-      {Operation::kAllGather, 2, 1, {{19.05, 201.2}, {34.54, 858}}},
-      {Operation::kAllGather, 4, 1, {{25.68, 345.4}, {48.81, 754.3}}},
-      {Operation::kAllGather, 8, 1, {{29.83, 32.68}, {33.74, 551.6}, {47.43, 695.9}}},
-      {Operation::kAllToAll, 2, 1, {{23.38, 20.01}, {35.39, 378.9}, {79.91, 814}}},
-      {Operation::kAllToAll, 4, 1, {{29.42, 112.9}, {47.14, 576.1}, {97.24, 741.5}}},
-      {Operation::kAllToAll, 8, 1, {{33.43, 33.94}, {41.93, 475.8}, {71.79, 710.1}}},
-      {Operation::kSend, 2, 1, {{26.62, 140.2}}},
+      {CollectiveKind::kAllReduce, 2, 1, {{25.59, 130.3}, {41.05, 450.7}}},
+      {CollectiveKind::kAllReduce, 4, 1, {{28.32, 19.14}, {34.79, 312.6}, {107, 381.4}}},
+      {CollectiveKind::kAllReduce, 8, 1, {{45.19, 119.6}, {87.48, 345.4}}},
+      {CollectiveKind::kReduceScatter, 2, 1, {{30.6, 816.2}, {54.55, 898.6}}},
+      {CollectiveKind::kReduceScatter, 4, 1, {{29.96, 40.42}, {36.53, 676.9}, {90.65, 820.1}}},
+      {CollectiveKind::kReduceScatter, 8, 1, {{35.8, 548.1}, {73.55, 730}}},
+      {CollectiveKind::kAllGather, 2, 1, {{19.05, 201.2}, {34.54, 858}}},
+      {CollectiveKind::kAllGather, 4, 1, {{25.68, 345.4}, {48.81, 754.3}}},
+      {CollectiveKind::kAllGather, 8, 1, {{29.83, 32.68}, {33.74, 551.6}, {47.43, 695.9}}},
+      {CollectiveKind::kAllToAll, 2, 1, {{23.38, 20.01}, {35.39, 378.9}, {79.91, 814}}},
+      {CollectiveKind::kAllToAll, 4, 1, {{29.42, 112.9}, {47.14, 576.1}, {97.24, 741.5}}},
+      {CollectiveKind::kAllToAll, 8, 1, {{33.43, 33.94}, {41.93, 475.8}, {71.79, 710.1}}},
+      {CollectiveKind::kPermute, 2, 1, {{26.62, 140.2}}},
   };
   return rows;
 }
@@ -100,10 +100,10 @@ constexpr double kA100Bus = 229, kH100Bus = 403.5;
 MeasuredLinks a100_links() {
   MeasuredLinks all = links_of(h100_rows(), Basis::kAssumed, kA100Bus / kH100Bus), links;
   for (const MeasuredCollective& row : all.rows) {
-    if (row.operation == Operation::kAllReduce) links.rows.push_back(row);
+    if (row.operation == CollectiveKind::kAllReduce) links.rows.push_back(row);
   }
   for (const MeasuredCollective& row : links_of(h100_rows(), Basis::kAssumed, 300.0 / 450).rows) {
-    if (row.operation == Operation::kSend) links.rows.push_back(row);
+    if (row.operation == CollectiveKind::kPermute) links.rows.push_back(row);
   }
   return links;
 }
@@ -129,7 +129,8 @@ double ring_share(int devices) {
 }
 
 // The row of the operation with the most devices up to so many; of the fewest when all have more.
-const MeasuredCollective* nearest_row(const std::vector<MeasuredCollective>& rows, Operation operation, int devices) {
+const MeasuredCollective* nearest_row(const std::vector<MeasuredCollective>& rows, CollectiveKind operation,
+                                      int devices) {
   const MeasuredCollective* best = nullptr;
   for (const MeasuredCollective& row : rows) {
     if (row.operation != operation || row.servers != 1 || row.devices < 2) continue;
@@ -151,22 +152,22 @@ CollectiveTime scaled(const MeasuredCollective& row, int devices, double rounds)
 
 }  // namespace
 
-std::optional<CollectiveTime> MeasuredLinks::inside(Operation operation, int devices) const {
+std::optional<CollectiveTime> MeasuredLinks::inside(CollectiveKind operation, int devices) const {
   if (devices <= 1) return CollectiveTime();
   if (const MeasuredCollective* row = nearest_row(rows, operation, devices)) return scaled(*row, devices, 1);
-  if (operation != Operation::kAllReduce) {
-    if (const MeasuredCollective* row = nearest_row(rows, Operation::kAllReduce, devices))
+  if (operation != CollectiveKind::kAllReduce) {
+    if (const MeasuredCollective* row = nearest_row(rows, CollectiveKind::kAllReduce, devices))
       return scaled(*row, devices, 0.5);
-    if (operation == Operation::kAllToAll) return std::nullopt;
+    if (operation == CollectiveKind::kAllToAll) return std::nullopt;
   }
-  for (const Operation half : {Operation::kReduceScatter, Operation::kAllGather}) {
-    const double rounds = operation == Operation::kAllReduce ? 2 : 1;
+  for (const CollectiveKind half : {CollectiveKind::kReduceScatter, CollectiveKind::kAllGather}) {
+    const double rounds = operation == CollectiveKind::kAllReduce ? 2 : 1;
     if (const MeasuredCollective* row = nearest_row(rows, half, devices)) return scaled(*row, devices, rounds);
   }
   return std::nullopt;
 }
 
-std::optional<CollectiveTime> MeasuredLinks::across(Operation operation, int devices, int servers) const {
+std::optional<CollectiveTime> MeasuredLinks::across(CollectiveKind operation, int devices, int servers) const {
   for (const MeasuredCollective& row : rows) {
     if (row.operation == operation && row.devices == devices && row.servers == servers) return row.time;
   }
@@ -182,7 +183,7 @@ std::optional<bool> MeasuredLinks::assumed(bool inside) const {
 }
 
 std::optional<CollectiveLine> MeasuredLinks::send(bool inside) const {
-  const auto time = across(Operation::kSend, 2, inside ? 1 : 2);
+  const auto time = across(CollectiveKind::kPermute, 2, inside ? 1 : 2);
   return time ? time->lines().back() : std::optional<CollectiveLine>();
 }
 
@@ -210,7 +211,7 @@ MeasuredLinks with_known(const MeasuredLinks& rows, const MeasuredLinks& known) 
 }
 
 double bus_bytes_per_ms(const MeasuredLinks& links) {
-  const MeasuredCollective* row = nearest_row(links.rows, Operation::kAllReduce, 1 << 30);
+  const MeasuredCollective* row = nearest_row(links.rows, CollectiveKind::kAllReduce, 1 << 30);
   if (row == nullptr || !(row->time.ms_per_byte() > 0)) return 0;
   return 2 * ring_share(row->devices) / row->time.ms_per_byte();
 }

@@ -14,7 +14,7 @@ struct DeviceModel;
 
 // The measured time of one operation on one group.
 struct MeasuredCollective {
-  Operation operation = Operation::kAllReduce;
+  CollectiveKind operation = CollectiveKind::kAllReduce;
   int devices = 2;  // kSend: 2
   int servers = 1;  // that they stand in, equally many in each; kSend: 1 inside a server, 2 between two
   CollectiveTime time;
@@ -37,9 +37,9 @@ struct MeasuredLinks {
   // measured one (of the smallest, when all are larger), by the ring's share (n-1)/n of the bytes, and its latency by
   // log2 n. An operation that was not measured is half an all-reduce, as in a ring (an all-reduce: twice the measured
   // one). nullopt: none of them was measured.
-  std::optional<CollectiveTime> inside(Operation operation, int devices) const;
+  std::optional<CollectiveTime> inside(CollectiveKind operation, int devices) const;
   // Over several servers: only exact measurements.
-  std::optional<CollectiveTime> across(Operation operation, int devices, int servers) const;
+  std::optional<CollectiveTime> across(CollectiveKind operation, int devices, int servers) const;
   // From one device to another: its endless line, which sizes of a few MB and more keep to.
   std::optional<CollectiveLine> send(bool inside) const;
   bool operator==(const MeasuredLinks& o) const { return rows == o.rows; }

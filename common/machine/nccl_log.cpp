@@ -46,12 +46,12 @@ std::optional<double> number_of(std::string_view text) {
 
 struct Program {
   const char* name;
-  Operation operation;
+  CollectiveKind operation;
 };
 constexpr Program kPrograms[] = {
-    {"all_reduce_perf", Operation::kAllReduce}, {"reduce_scatter_perf", Operation::kReduceScatter},
-    {"all_gather_perf", Operation::kAllGather}, {"alltoall_perf", Operation::kAllToAll},
-    {"sendrecv_perf", Operation::kSend},
+    {"all_reduce_perf", CollectiveKind::kAllReduce}, {"reduce_scatter_perf", CollectiveKind::kReduceScatter},
+    {"all_gather_perf", CollectiveKind::kAllGather}, {"alltoall_perf", CollectiveKind::kAllToAll},
+    {"sendrecv_perf", CollectiveKind::kPermute},
 };
 
 class Reader {

@@ -12,7 +12,7 @@
 namespace automap::machine {
 
 struct NcclLog {
-  Operation operation = Operation::kAllReduce;
+  CollectiveKind operation = CollectiveKind::kAllReduce;
   int devices = 0;                  // ranks
   int servers = 0;                  // host names among them
   std::vector<MeasuredTime> times;  // sizes of 0 bytes left out; of two times of a size the shorter one

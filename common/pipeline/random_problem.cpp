@@ -95,26 +95,26 @@ machine::CollectiveTime random_time(double ms_per_byte, double latency_ms, Count
 
 // `bytes`: of a message whose latency is felt.
 void add_measured_links(Cluster& cluster, double bytes, CounterRandom& random) {
-  using machine::Operation;
   for (ServerGroup& servers : cluster.servers) {
     const double ms_per_byte = 1 / (servers.intra_gbytes_per_s * machine::kBytesPerMsPerGByteS);
     const double latency_ms = bytes * ms_per_byte * random.log_uniform(0.1, 10);
-    const auto add = [&](Operation operation, int devices, int in_servers, const machine::CollectiveTime& time) {
+    const auto add = [&](CollectiveKind operation, int devices, int in_servers, const machine::CollectiveTime& time) {
       servers.links.rows.push_back({operation, devices, in_servers, time});
     };
-    add(Operation::kAllReduce, 2, 1, random_time(2 * ms_per_byte, latency_ms, random));
+    add(CollectiveKind::kAllReduce, 2, 1, random_time(2 * ms_per_byte, latency_ms, random));
     if (servers.devices > 2) {
-      add(Operation::kAllReduce, servers.devices, 1, random_time(2 * ms_per_byte, latency_ms, random));
+      add(CollectiveKind::kAllReduce, servers.devices, 1, random_time(2 * ms_per_byte, latency_ms, random));
     }
-    if (random.uniform() < 0.5) add(Operation::kAllGather, 2, 1, random_time(ms_per_byte, latency_ms, random));
+    if (random.uniform() < 0.5) add(CollectiveKind::kAllGather, 2, 1, random_time(ms_per_byte, latency_ms, random));
     if (random.uniform() < 0.5) {
       const int devices = 2 * servers.devices;
-      add(Operation::kAllReduce, devices, 2, random_time(2 * ms_per_byte, latency_ms, random));
+      add(CollectiveKind::kAllReduce, devices, 2, random_time(2 * ms_per_byte, latency_ms, random));
     }
-    if (random.uniform() < 0.7) add(Operation::kSend, 2, 1, {latency_ms, ms_per_byte * random.log_uniform(1, 3)});
+    if (random.uniform() < 0.7)
+      add(CollectiveKind::kPermute, 2, 1, {latency_ms, ms_per_byte * random.log_uniform(1, 3)});
     if (random.uniform() < 0.7) {
       const double port = 1 / (servers.inter_gbytes_per_s * machine::kBytesPerMsPerGByteS);
-      add(Operation::kSend, 2, 2, {latency_ms, port * random.log_uniform(0.5, 4)});
+      add(CollectiveKind::kPermute, 2, 2, {latency_ms, port * random.log_uniform(0.5, 4)});
     }
   }
 }

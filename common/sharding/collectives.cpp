@@ -662,8 +662,9 @@ class Finder {
       if (read.gathered) whole.insert(read.tensor);
     }
     for (Collective& c : out_) {
-      c.kept_in_parts = c.kind == CollectiveKind::kAllReduce && c.reduction == Reduction::kAdd &&
-                        made_whole_.count(c.node) != 0 && whole.count(c.node) == 0;
+      const bool in_parts = c.kind == CollectiveKind::kAllReduce && c.reduction == Reduction::kAdd &&
+                            made_whole_.count(c.node) != 0 && whole.count(c.node) == 0;
+      if (in_parts) c.kind = CollectiveKind::kReduceScatter;
     }
   }
 
@@ -755,21 +756,11 @@ class Finder {
 }  // namespace
 
 double TensorShares::of(const Collective& c) const {
-  if (c.kind == CollectiveKind::kAllReduce) return made[static_cast<std::size_t>(c.node)];
+  if (c.reduces()) return made[static_cast<std::size_t>(c.node)];
   for (const NodeId reader : c.sources) {
     if (gathered_first.count({reader, c.node}) != 0) return 1;
   }
   return held[static_cast<std::size_t>(c.node)];
-}
-
-const char* to_string(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::kAllReduce: return "all-reduce";
-    case CollectiveKind::kAllGather: return "all-gather";
-    case CollectiveKind::kAllToAll: return "all-to-all";
-    case CollectiveKind::kPermute: return "collective-permute";
-  }
-  return "?";
 }
 
 namespace {
@@ -814,7 +805,7 @@ Placement listed_placement(const ShardingModel& model) {
 CollectiveTotals total(const std::vector<Collective>& collectives, CollectiveKind kind) {
   CollectiveTotals totals;
   for (const Collective& c : collectives) {
-    if (c.kind != kind) continue;
+    if (c.written_kind() != kind) continue;
     ++totals.count;
     totals.executed += c.times;
     totals.bytes += c.times * c.bytes;

@@ -24,27 +24,28 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/collective_kind.h"
 #include "common/sharding/model.h"
 #include "common/sharding/propagation.h"
 
 namespace automap::sharding {
 
-enum class CollectiveKind : std::uint8_t { kAllReduce, kAllGather, kAllToAll, kPermute };
-const char* to_string(CollectiveKind kind);  // "all-reduce"
-
 struct Collective {
   CollectiveKind kind = CollectiveKind::kAllReduce;
-  Reduction reduction = Reduction::kNone;  // all-reduce
+  Reduction reduction = Reduction::kNone;  // of sums
   NodeId node = kNone;                     // the tensor that is reduced, gathered or exchanged
   double bytes = 0;                        // of the whole tensor (kPermute: of the border), each time
   double times = 1;                        // per step
   GroupId group = kNone;                   // whose splitting needs it
   std::vector<NodeId> sources;             // instructions whose partial sums it reduces; else: the readers
-  // kAllReduce: every device only goes on with its part of the sum, so that a reduce-scatter will do. XLA's partitioner
-  // writes an all-reduce and a slice, and the back ends for accelerators make a reduce-scatter of the two.
-  bool kept_in_parts = false;
   // kPermute: elements that every device takes of the next neighbour's part; negative: of the one before.
   std::int64_t border = 0;
+
+  bool reduces() const { return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter; }
+  // The kind in the written module, in plans and in explanations. kReduceScatter: every device only goes on with its
+  // part of the sum. XLA's partitioner writes an all-reduce and a slice, and the back ends for accelerators make a
+  // reduce-scatter of the two.
+  CollectiveKind written_kind() const { return reduces() ? CollectiveKind::kAllReduce : kind; }
 };
 
 enum class Placement {
@@ -106,6 +107,7 @@ struct CollectiveTotals {
   double executed = 0;     // per step
   double bytes = 0;        // per step
 };
+// Of those whose written_kind() it is.
 CollectiveTotals total(const std::vector<Collective>& collectives, CollectiveKind kind);
 
 }  // namespace automap::sharding

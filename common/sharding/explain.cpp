@@ -431,8 +431,7 @@ void explain_partial(const ShardingModel& model, const Propagation& decided, Nod
     add_story(model, by, inner, out->links, &out->lines);
   }
   for (const Collective& c : find_collectives(model, decided, listed_placement(model))) {
-    if (c.kind != CollectiveKind::kAllReduce || std::find(c.sources.begin(), c.sources.end(), op) == c.sources.end())
-      continue;
+    if (!c.reduces() || std::find(c.sources.begin(), c.sources.end(), op) == c.sources.end()) continue;
     std::string line = std::string("reduced by an all-reduce of ") + format_bytes(c.bytes) + " at " +
                        (c.node == node ? "once" : place(model, c.node));
     if (c.sources.size() > 1) line += ", together with " + std::to_string(c.sources.size() - 1) + " more";

@@ -236,7 +236,7 @@ class Step {
   const sharding::Collective& moved_by(TaskId move) const {
     return parts_.collectives[at(move - flow_.size())].collective;
   }
-  bool reduces(TaskId move) const { return moved_by(move).kind == sharding::CollectiveKind::kAllReduce; }
+  bool reduces(TaskId move) const { return moved_by(move).reduces(); }
 
   // `reader`, or the task that runs it, waits for the tensor and for those of its collectives that are for it.
   void read(NodeId tensor, NodeId reader, TaskId task) {

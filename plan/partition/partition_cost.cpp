@@ -28,7 +28,6 @@ using graph::kNone;
 using graph::NodeId;
 using graph::Opcode;
 using graph::Part;
-using sharding::CollectiveKind;
 using sharding::GroupId;
 
 // True for nodes with a time of their own: not the elements of an instruction with several results, nor the joined
@@ -162,10 +161,14 @@ double beyond_wait(const machine::CollectiveTime& time, double bytes) {
 }
 
 const machine::CollectiveTime& time_over(const ShardLinks& links, const sharding::Collective& c) {
-  if (c.kind == CollectiveKind::kAllGather) return links.all_gather;
-  if (c.kind == CollectiveKind::kAllToAll) return links.all_to_all;
-  if (c.kind == CollectiveKind::kPermute) return links.send;
-  return c.kept_in_parts ? links.reduce_scatter : links.all_reduce;
+  switch (c.kind) {
+    case CollectiveKind::kAllReduce: return links.all_reduce;
+    case CollectiveKind::kReduceScatter: return links.reduce_scatter;
+    case CollectiveKind::kAllGather: return links.all_gather;
+    case CollectiveKind::kAllToAll: return links.all_to_all;
+    case CollectiveKind::kPermute: break;
+  }
+  return links.send;
 }
 
 // Equal parts of a model have equal sums whatever the order of their instructions.
@@ -234,7 +237,7 @@ ShardLinks shard_links(const machine::Cluster& cluster, int shards, int stride, 
   out.reduce_scatter = machine::reduce_scatter(group, machine::Ring::kNccl);
   // Every device sends its part of the tensor.
   out.all_to_all = machine::all_to_all(group, machine::Ring::kNccl).times(1, 1.0 / shards);
-  out.send = machine::collective(machine::Operation::kSend, group, machine::Ring::kNccl);
+  out.send = machine::collective(CollectiveKind::kPermute, group, machine::Ring::kNccl);
   return out;
 }
 
@@ -303,7 +306,7 @@ void PartitionCost::add_other(const OtherAxis& other) {
   for (const sharding::Collective& c : other_collectives_) {
     const double whole = other_moved_ms(c, false);
     other_ms_ += whole;
-    const bool reduces = c.kind == sharding::CollectiveKind::kAllReduce;
+    const bool reduces = c.reduces();
     (reduces ? other_reduction_saved_ms_ : other_saved_ms_)[at(c.node)] += whole - other_moved_ms(c, true);
   }
 }
@@ -345,7 +348,7 @@ OtherAxis PartitionCost::as_other(const sharding::Propagation& decided) const {
   return out;
 }
 
-double PartitionCost::moved_bytes(NodeId tensor, sharding::CollectiveKind kind) const {
+double PartitionCost::moved_bytes(NodeId tensor, CollectiveKind kind) const {
   sharding::Collective c;
   c.kind = kind;
   c.node = tensor;
@@ -422,10 +425,10 @@ class PartitionCost::Waits {
     std::vector<Together>& levels = levels_[group];
     if (level >= levels.size()) levels.resize(level + 1);
     Together& together = levels[level];
-    double& times = c.kind == sharding::CollectiveKind::kAllReduce   ? together.reduce
-                    : c.kind == sharding::CollectiveKind::kAllGather ? together.gather
-                    : c.kind == sharding::CollectiveKind::kPermute   ? together.permute
-                                                                     : together.exchange;
+    double& times = c.reduces()                            ? together.reduce
+                    : c.kind == CollectiveKind::kAllGather ? together.gather
+                    : c.kind == CollectiveKind::kPermute   ? together.permute
+                                                           : together.exchange;
     times = std::max(times, c.times);
   }
 
@@ -525,11 +528,11 @@ PlanEstimate PartitionCost::estimate(const sharding::Propagation& decided) const
   for (const double ms : own_ms(counted(written))) out.collective_ms += ms;
   out.other_axis_ms += other_ms_;
   out.collective_ms += out.other_axis_ms;
-  out.all_reduce = total(written, sharding::CollectiveKind::kAllReduce);
-  out.all_reduce_delayed = total(delayed, sharding::CollectiveKind::kAllReduce);
-  out.all_gather = total(written, sharding::CollectiveKind::kAllGather);
-  out.all_to_all = total(written, sharding::CollectiveKind::kAllToAll);
-  out.permute = total(written, sharding::CollectiveKind::kPermute);
+  out.all_reduce = total(written, CollectiveKind::kAllReduce);
+  out.all_reduce_delayed = total(delayed, CollectiveKind::kAllReduce);
+  out.all_gather = total(written, CollectiveKind::kAllGather);
+  out.all_to_all = total(written, CollectiveKind::kAllToAll);
+  out.permute = total(written, CollectiveKind::kPermute);
   for (const sharding::Collective& c : written) out.copy_bytes += copy_bytes_of(c);
   out.memory_bytes = out.parameter_bytes + out.stash_bytes + out.copy_bytes;
   out.step_ms = out.compute_ms + out.collective_ms;
@@ -569,7 +572,7 @@ PartitionCost::StepParts PartitionCost::parts(const sharding::Propagation& decid
   const std::vector<bool> whole = made_whole();
   std::vector<std::size_t> others;
   for (const sharding::Collective& c : other_collectives_) {
-    const bool reduced_whole = c.kind == sharding::CollectiveKind::kAllReduce && whole[at(c.node)];
+    const bool reduced_whole = c.reduces() && whole[at(c.node)];
     others.push_back(out.collectives.size());
     out.collectives.push_back({c, true, other_moved_ms(c, is_split(decided, c.node) && !reduced_whole)});
   }

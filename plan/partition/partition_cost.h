@@ -122,15 +122,15 @@ class PartitionCost {
   double copy_bytes(sharding::NodeId tensor) const { return copy_bytes_[static_cast<std::size_t>(tensor)]; }
   // Likewise for the copy that a collective makes.
   double copy_bytes_of(const sharding::Collective& c) const {
-    if (c.kind == sharding::CollectiveKind::kAllGather) return copy_bytes(c.node);
-    return c.kind == sharding::CollectiveKind::kAllToAll ? copy_bytes(c.node) / model_.linkage().shards() : 0;
+    if (c.kind == CollectiveKind::kAllGather) return copy_bytes(c.node);
+    return c.kind == CollectiveKind::kAllToAll ? copy_bytes(c.node) / model_.linkage().shards() : 0;
   }
   // The time that the other axis's collectives save when this one splits the tensor; the time that its reductions save
   // where this one also makes the tensor in parts.
   double other_saved_ms(sharding::NodeId tensor) const { return of_other(other_saved_ms_, tensor); }
   double other_reduction_saved_ms(sharding::NodeId tensor) const { return of_other(other_reduction_saved_ms_, tensor); }
   // Bytes of a tensor that a collective of this axis moves: the share that the other axis leaves.
-  double moved_bytes(sharding::NodeId tensor, sharding::CollectiveKind kind) const;
+  double moved_bytes(sharding::NodeId tensor, CollectiveKind kind) const;
   // A decision of this axis as the other one sees it.
   OtherAxis as_other(const sharding::Propagation& decided) const;
   const ShardLinks& links() const { return links_; }

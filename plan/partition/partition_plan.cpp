@@ -307,34 +307,34 @@ void describe_decision(const sharding::ShardingModel& model, const sharding::Pro
       sharding::find_collectives(model, decided, sharding::Placement::kAtOnce, shares);
   std::unordered_map<NodeId, double> partial_bytes;  // of instructions, whose results may be several
   for (const sharding::Collective& c : at_once) {
-    if (c.kind == sharding::CollectiveKind::kAllReduce) partial_bytes[c.sources.at(0)] += c.bytes;
+    if (c.reduces()) partial_bytes[c.sources.at(0)] += c.bytes;
   }
   for (const sharding::Collective& c : listed) {
     std::vector<PlanSource> sources;
-    if (c.kind == sharding::CollectiveKind::kAllReduce) {
+    if (c.reduces()) {
       for (const NodeId op : c.sources) {
         sources.push_back({instruction_name(model, op), scope_of(model, op), partial_bytes[op], op});
       }
     }
     const auto partial_sums = static_cast<int>(sources.size());
-    plan->collectives.push_back({sharding::to_string(c.kind),
-                                 c.reduction == sharding::Reduction::kNone ? "" : sharding::to_string(c.reduction),
-                                 instruction_name(model, c.node), scope_of(model, c.node), c.bytes, c.times,
-                                 partial_sums, c.kept_in_parts, std::move(sources), static_cast<int>(c.border)});
+    plan->collectives.push_back(
+        {to_string(c.written_kind()), c.reduction == sharding::Reduction::kNone ? "" : sharding::to_string(c.reduction),
+         instruction_name(model, c.node), scope_of(model, c.node), c.bytes, c.times, partial_sums,
+         c.kind == CollectiveKind::kReduceScatter, std::move(sources), static_cast<int>(c.border)});
   }
-  const sharding::CollectiveTotals reduced = sharding::total(listed, sharding::CollectiveKind::kAllReduce);
-  const sharding::CollectiveTotals gathered = sharding::total(listed, sharding::CollectiveKind::kAllGather);
+  const sharding::CollectiveTotals reduced = sharding::total(listed, CollectiveKind::kAllReduce);
+  const sharding::CollectiveTotals gathered = sharding::total(listed, CollectiveKind::kAllGather);
   plan->all_reduces = static_cast<int>(reduced.count);
   plan->all_reduce_bytes = reduced.bytes;
   plan->all_gathers = static_cast<int>(gathered.count);
   plan->all_gather_bytes = gathered.bytes;
-  const sharding::CollectiveTotals exchanged = sharding::total(listed, sharding::CollectiveKind::kAllToAll);
+  const sharding::CollectiveTotals exchanged = sharding::total(listed, CollectiveKind::kAllToAll);
   plan->all_to_alls = static_cast<int>(exchanged.count);
   plan->all_to_all_bytes = exchanged.bytes;
-  const sharding::CollectiveTotals borders = sharding::total(listed, sharding::CollectiveKind::kPermute);
+  const sharding::CollectiveTotals borders = sharding::total(listed, CollectiveKind::kPermute);
   plan->permutes = static_cast<int>(borders.count);
   plan->permute_bytes = borders.bytes;
-  plan->partial_sums = static_cast<int>(sharding::total(at_once, sharding::CollectiveKind::kAllReduce).count);
+  plan->partial_sums = static_cast<int>(sharding::total(at_once, CollectiveKind::kAllReduce).count);
   plan->gathers.clear();
   for (const sharding::Gather& g : model.gathers()) {
     plan->gathers.push_back(

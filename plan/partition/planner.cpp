@@ -429,10 +429,8 @@ class Planning {
     if (kept_.values.empty()) return;
     for (const PartitionCost::CollectivePart& part : cost_.parts(out->decided).collectives) {
       const sharding::Collective& c = part.collective;
-      const bool sum = c.kind == sharding::CollectiveKind::kAllReduce;
-      if (part.other_axis || (sum && !c.kept_in_parts)) continue;
-      const std::string kind = sum ? "reduce-scatter" : sharding::to_string(c.kind);
-      out->plan.reshards.push_back({kind, instruction_name(model_, c.node), c.bytes, c.times, part.ms});
+      if (part.other_axis || c.kind == CollectiveKind::kAllReduce) continue;
+      out->plan.reshards.push_back({to_string(c.kind), instruction_name(model_, c.node), c.bytes, c.times, part.ms});
     }
     std::stable_sort(out->plan.reshards.begin(), out->plan.reshards.end(),
                      [](const PlanReshard& a, const PlanReshard& b) { return a.ms > b.ms; });

@@ -20,7 +20,6 @@ using graph::FlowGraph;
 using graph::kNone;
 using graph::NodeId;
 using graph::Opcode;
-using sharding::CollectiveKind;
 using sharding::Gather;
 using sharding::GroupId;
 using sharding::Linkage;
@@ -511,7 +510,7 @@ class PathsBuilder {
     }
   }
 
-  // A sum of which every device goes on with its part alone costs a reduce-scatter (Collective::kept_in_parts).
+  // A sum of which every device goes on with its part alone costs a reduce-scatter (sharding::kept_in_parts).
   void sums_kept_in_parts() {
     for (const Instruction& instruction : instructions_) {
       const std::size_t labels = instruction.ways.size() + 1;

@@ -1,13 +1,14 @@
 """What hints, messages and documents tell people to type exists: programs, commands of `automap` and `automap-search`,
 and every --option, by a scan of string literals and documents against --help-all."""
 
+import json
 import re
 import unittest
 from pathlib import Path
 
 from programs import BIN, SOURCE, ProgramTest, run
 
-ROOMS = ["common", "infer", "compare", "search", "plan", "inspect", "profile", "datagen", "train", "models", "front"]
+ROOMS = sorted({room["folder"].split("/")[0] for room in json.loads((SOURCE / "cmake/rooms.json").read_text())["rooms"]})
 PROGRAMS = ["automap-profile", "automap-infer", "automap-search", "automap-compare", "automap-inspect", "automap-datagen", "automap-train", "automap-emit"]
 SEARCH_COMMANDS = ["opp", "adp", "apply", "propagate", "explain", "placement", "soap", "heuristics"]
 SCRIPTS = {"automap-apply-plan": "scripts/apply_plan.py", "automap-emit-sdy": "scripts/emit_sdy.py", "automap-run": "python/automap/command.py"}

@@ -97,7 +97,7 @@ TEST(Summary, SaysHowLongAndHowSure) {
   EXPECT_THAT(
       summary_text(ordered, options_of(ordered)),
       HasSubstr(
-          "10.0 % less (on the devices tried); no\n        order of these stages' work is below 95.0 ms, 5.0 % less"));
+          "10.0 % less (on the devices tried); no order\n        of these stages' work is below 95.0 ms, 5.0 % less"));
   document.bound_all_devices = true;
   document.simulated_bound_ms = 99.95;
   EXPECT_THAT(summary_text(document, options_of(document)), HasSubstr("is more than 0.1 % shorter"));

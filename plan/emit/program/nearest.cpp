@@ -16,24 +16,19 @@
 namespace automap::emit {
 namespace {
 
-// Options of the plan that its question keeps for any framework: "option_<name>" of its provenance.
-constexpr const char* kKept[] = {
-    "gradient-sync",      "bucket-mib",        "optimizer", "memory-reserve", "state-factor",
-    "allow-empty-stages", "allow-idle-stages", "attention", "whole-loops",    "sequence-parallel",
-    "max-width",          "max-stages",        "memory",    "device"};
-
+// Options of the plan that its question keeps for any framework, as words: by "option_<name>" of its provenance.
 std::vector<std::string> kept_options(const pipeline::PlanDocument& document) {
   std::vector<std::string> words;
   infer::InferOptions defaults;
   OptionTable table{"infer", ""};
   declare_options(table, defaults);
-  for (const char* option : kKept) {
-    std::string key = std::string("option_") + option;
+  for (const std::string& option : table.names_with(infer::kAskedAgain)) {
+    std::string key = "option_" + option;
     std::replace(key.begin(), key.end(), '-', '_');
     const auto found = document.provenance.find(key);
     if (found == document.provenance.end() || found->second == table.value_of(option)) continue;
     // Flags have no value.
-    words.push_back(std::string("--") + option);
+    words.push_back("--" + option);
     if (found->second != "true") words.push_back(found->second);
   }
   return words;

@@ -293,6 +293,32 @@ TEST(Options, DumpedConfigurationReadsBackAsItself) {
   }
 }
 
+TEST(Options, TraitsAreOfTheRow) {
+  constexpr OptionTraits kNarrow = kFirstOwnTrait, kSlow = kFirstOwnTrait << 1;
+  int width = 1, depth = 2;
+  bool json = false;
+  OptionTable table{"tool", "does things"};
+  table.add(&width, "width", "how wide").traits(kNarrow | kInProvenance);
+  table.add(&depth, "depth", "how deep").range(1, 9).traits(kSlow).traits(kInProvenance);
+  table.add_flag(&json, "loud", "no trait");
+  table.add_common(&json);
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(table.names_with(kNarrow), Names{"width"});
+  EXPECT_EQ(table.names_with(kNarrow | kSlow), (Names{"width", "depth"}));
+  EXPECT_EQ(table.traits_of("depth"), kSlow | kInProvenance);
+  EXPECT_EQ(table.names_with(kFirstOwnTrait << 2), Names{});
+  // The rest of the table is everybody's.
+  Names all{"width", "depth", "loud"};
+  for (const std::string& name : table.names_with(kCommonOption)) all.push_back(name);
+  EXPECT_EQ(all, table.names());
+  const char* const arguments[] = {"automap-tool", "--depth", "7"};
+  ASSERT_TRUE(table.parse(3, arguments));
+  const std::map<std::string, std::string> provenance = table.provenance();
+  EXPECT_EQ(provenance.size(), 4u);  // with "version" and "git"
+  EXPECT_EQ(provenance.at("option_width"), "1");
+  EXPECT_EQ(provenance.at("option_depth"), "7");
+}
+
 TEST(Options, HelpShowsExamplesFirstAndHidesTheRest) {
   const Tool tool;
   const std::string help = tool.table.help_text(false), all = tool.table.help_text(true);

@@ -47,7 +47,7 @@ TEST(ClusterLinks, ATableBecomesLines) {
       "c.json");
   const MeasuredLinks& links = cluster.servers[0].links;
   ASSERT_EQ(links.rows.size(), 2u);
-  const CollectiveTime four = *links.inside(Operation::kAllReduce, 4);
+  const CollectiveTime four = *links.inside(CollectiveKind::kAllReduce, 4);
   for (const auto& [bytes, ms] : {std::pair(65536.0, 0.1), {1048576.0, 0.2}, {16777216.0, 1.8}, {268435456.0, 27.4}}) {
     EXPECT_NEAR(four.ms(bytes), ms, 0.1 * ms);
   }
@@ -58,7 +58,7 @@ TEST(ClusterLinks, ATableBecomesLines) {
   // Written and read again.
   const Cluster again = parse_cluster(to_json_text(cluster), "again.json");
   EXPECT_EQ(to_json_text(again), to_json_text(cluster));
-  EXPECT_NEAR(again.servers[0].links.inside(Operation::kAllReduce, 4)->ms(1e7), four.ms(1e7), 1e-6);
+  EXPECT_NEAR(again.servers[0].links.inside(CollectiveKind::kAllReduce, 4)->ms(1e7), four.ms(1e7), 1e-6);
 }
 
 TEST(ClusterLinks, KnownDevicesNeedNoSpeedInside) {
@@ -114,10 +114,11 @@ TEST(ClusterLinks, OwnMeasurementsAddToKnownLinks) {
   const std::string line = R"("lines": [{"latency_us": 20, "gbytes_per_s": 40}]})";
   const ServerGroup send = links_with(R"({"operation": "send", )" + line);
   EXPECT_DOUBLE_EQ(send.links.send(true)->ms_per_byte, 1 / 40e6);
-  EXPECT_EQ(send.links.inside(Operation::kAllReduce, 8), known_links("h100").inside(Operation::kAllReduce, 8));
+  EXPECT_EQ(send.links.inside(CollectiveKind::kAllReduce, 8),
+            known_links("h100").inside(CollectiveKind::kAllReduce, 8));
   EXPECT_NEAR(send.intra_gbytes_per_s, 402, 40);
   const ServerGroup two = links_with(R"({"operation": "all-reduce", "devices": 8, "servers": 2, )" + line);
-  EXPECT_DOUBLE_EQ(two.links.across(Operation::kAllReduce, 8, 2)->ms_per_byte(), 1 / 40e6);
+  EXPECT_DOUBLE_EQ(two.links.across(CollectiveKind::kAllReduce, 8, 2)->ms_per_byte(), 1 / 40e6);
   EXPECT_EQ(two.links.send(true), known_links("h100").send(true));
   // An own all-reduce inside a server says what all others do.
   const ServerGroup inside = links_with(R"({"operation": "all-reduce", "devices": 4, )" + line);
@@ -228,7 +229,7 @@ std::string wrong_log(const std::string& text) {
 
 TEST(NcclLog, ReadsRanksHostsAndTheShorterTime) {
   const NcclLog log = parse_nccl_log(log_of(), "a.log");
-  EXPECT_EQ(log.operation, Operation::kAllReduce);
+  EXPECT_EQ(log.operation, CollectiveKind::kAllReduce);
   EXPECT_EQ(log.devices, 2);
   EXPECT_EQ(log.servers, 1);
   ASSERT_EQ(log.times.size(), 3u);
@@ -243,7 +244,7 @@ TEST(NcclLog, OtherTestsAndHosts) {
   text.replace(text.find("node1"), 5, "node2");
   for (std::size_t at; (at = text.find("     sum  ")) != std::string::npos;) text.replace(at, 10, "    none  ");
   const NcclLog log = parse_nccl_log(text, "a.log");
-  EXPECT_EQ(log.operation, Operation::kAllGather);
+  EXPECT_EQ(log.operation, CollectiveKind::kAllGather);
   EXPECT_EQ(log.servers, 2);
   EXPECT_EQ(log.times.size(), 3u);
 }
@@ -352,7 +353,7 @@ TEST_F(ClusterLog, IsReadBesideTheClusterFile) {
   write("ar.log", log_of());
   write("c.json", text_of(R"([{"nccl_tests": "ar.log"}])"));
   const Cluster cluster = load_cluster((folder_ / "c.json").string());
-  EXPECT_NEAR(cluster.servers[0].links.inside(Operation::kAllReduce, 2)->ms(16777216), 0.2, 0.01);
+  EXPECT_NEAR(cluster.servers[0].links.inside(CollectiveKind::kAllReduce, 2)->ms(16777216), 0.2, 0.01);
   write("c.json", text_of(R"([{"nccl_tests": "ar.log", "devices": 8}])"));
   EXPECT_THAT(complaint_of_reading([&] { load_cluster((folder_ / "c.json").string()); }),
               HasSubstr("collectives[0].devices: found 8, expected the log's, 2"));

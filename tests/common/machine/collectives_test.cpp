@@ -18,8 +18,8 @@
 namespace automap::machine {
 namespace {
 
-constexpr Operation kCollectives[] = {Operation::kAllReduce, Operation::kReduceScatter, Operation::kAllGather,
-                                      Operation::kAllToAll};
+constexpr CollectiveKind kCollectives[] = {CollectiveKind::kAllReduce, CollectiveKind::kReduceScatter,
+                                           CollectiveKind::kAllGather, CollectiveKind::kAllToAll};
 
 // Properties that bounds and the exact solver rely on.
 void expect_sane(const CollectiveTime& time) {
@@ -62,11 +62,11 @@ TEST(Collectives, GrowWithBytesFallPerByteAndGainNothingFromParts) {
       for (const int per_server : {1, 2, 3, 4, 6, 8, 16}) {
         if (servers * per_server == 1) continue;
         const CollectiveGroup group = group_of(links, servers, per_server);
-        for (const Operation operation : kCollectives) {
+        for (const CollectiveKind operation : kCollectives) {
           for (const Ring ring : {Ring::kFlat, Ring::kNccl}) expect_sane(collective(operation, group, ring));
         }
         expect_sane(exchange(group, servers == 1));
-        expect_sane(collective(Operation::kSend, group, Ring::kNccl));
+        expect_sane(collective(CollectiveKind::kPermute, group, Ring::kNccl));
       }
     }
   }
@@ -75,7 +75,7 @@ TEST(Collectives, GrowWithBytesFallPerByteAndGainNothingFromParts) {
 TEST(Collectives, OneDeviceMovesNothing) {
   for (const MeasuredLinks& links : {MeasuredLinks(), known_links("h100")}) {
     const CollectiveGroup group = group_of(links, 1, 1);
-    for (const Operation operation : kCollectives) {
+    for (const CollectiveKind operation : kCollectives) {
       EXPECT_EQ(collective(operation, group, Ring::kNccl).ms(1e9), 0);
     }
   }
@@ -90,8 +90,8 @@ TEST(Collectives, BusBandwidthOfANumberOfDevicesIsThatOfTheTablesRows) {
   for (const std::string& name : device_names()) {
     const MeasuredLinks& links = known_links(name);
     for (const MeasuredCollective& row : links.rows) {
-      if (row.operation == Operation::kSend || row.servers != 1) continue;
-      const double rounds = row.operation == Operation::kAllReduce ? 2 : 1;
+      if (row.operation == CollectiveKind::kPermute || row.servers != 1) continue;
+      const double rounds = row.operation == CollectiveKind::kAllReduce ? 2 : 1;
       const double of_row = bus(row.time, row.devices, rounds);
       EXPECT_EQ(links.inside(row.operation, row.devices)->ms(1e6), row.time.ms(1e6)) << name;
       // Up to the next number measured, it is this one's.
@@ -107,12 +107,12 @@ TEST(Collectives, BusBandwidthOfANumberOfDevicesIsThatOfTheTablesRows) {
   EXPECT_NEAR(bus_bytes_per_ms(known_links("v100-32gb")) * 1e-6, 130, 13);
   EXPECT_NEAR(bus_bytes_per_ms(known_links("a100-80gb")) * 1e-6, 229, 5);
   EXPECT_NEAR(bus_bytes_per_ms(known_links("h100")) * 1e-6, 402, 40);
-  const CollectiveTime pair = *known_links("v100-16gb").inside(Operation::kAllReduce, 2);
+  const CollectiveTime pair = *known_links("v100-16gb").inside(CollectiveKind::kAllReduce, 2);
   EXPECT_NEAR(bus(pair, 2, 2) * 1e-6, 42, 4);
   // Permutes of 4 to 64 MB on H100: 60 to 117 GB/s.
   const CollectiveGroup h100 = group_of(known_links("h100"), 1, 2);
   for (double bytes = 4e6; bytes <= 64e6; bytes *= 2) {
-    const double rate = bytes / collective(Operation::kSend, h100, Ring::kNccl).ms(bytes) * 1e-6;
+    const double rate = bytes / collective(CollectiveKind::kPermute, h100, Ring::kNccl).ms(bytes) * 1e-6;
     EXPECT_GT(rate, 60);
     EXPECT_LT(rate, 117);
   }
@@ -120,29 +120,29 @@ TEST(Collectives, BusBandwidthOfANumberOfDevicesIsThatOfTheTablesRows) {
 
 TEST(Collectives, WhatWasNotMeasuredComesFromWhatWas) {
   MeasuredLinks links;
-  links.rows.push_back({Operation::kAllReduce, 4, 1, {0.04, 3e-6}});
-  const CollectiveTime half = *links.inside(Operation::kReduceScatter, 4);
+  links.rows.push_back({CollectiveKind::kAllReduce, 4, 1, {0.04, 3e-6}});
+  const CollectiveTime half = *links.inside(CollectiveKind::kReduceScatter, 4);
   EXPECT_DOUBLE_EQ(half.ms(1e6), 0.5 * (0.04 + 3));
   // The ring's share: 7/8 of the bytes in place of 3/4; log2 8 steps in place of log2 4.
-  const CollectiveTime eight = *links.inside(Operation::kAllReduce, 8);
+  const CollectiveTime eight = *links.inside(CollectiveKind::kAllReduce, 8);
   EXPECT_DOUBLE_EQ(eight.ms(1e6), 0.06 + 3 * (7.0 / 8) / (3.0 / 4));
-  EXPECT_FALSE(links.across(Operation::kAllReduce, 8, 2));
+  EXPECT_FALSE(links.across(CollectiveKind::kAllReduce, 8, 2));
   EXPECT_FALSE(links.send(true));
 
   MeasuredLinks gathers;
-  gathers.rows.push_back({Operation::kAllGather, 4, 1, {0.02, 1e-6}});
-  EXPECT_DOUBLE_EQ(gathers.inside(Operation::kAllReduce, 4)->ms(1e6), 2 * (0.02 + 1));
-  EXPECT_DOUBLE_EQ(gathers.inside(Operation::kReduceScatter, 4)->ms(1e6), 0.02 + 1);
+  gathers.rows.push_back({CollectiveKind::kAllGather, 4, 1, {0.02, 1e-6}});
+  EXPECT_DOUBLE_EQ(gathers.inside(CollectiveKind::kAllReduce, 4)->ms(1e6), 2 * (0.02 + 1));
+  EXPECT_DOUBLE_EQ(gathers.inside(CollectiveKind::kReduceScatter, 4)->ms(1e6), 0.02 + 1);
   MeasuredLinks sends;
-  sends.rows.push_back({Operation::kSend, 2, 1, {0.02, 1e-6}});
-  EXPECT_FALSE(sends.inside(Operation::kAllReduce, 4));
+  sends.rows.push_back({CollectiveKind::kPermute, 2, 1, {0.02, 1e-6}});
+  EXPECT_FALSE(sends.inside(CollectiveKind::kAllReduce, 4));
 }
 
 TEST(Collectives, DevicesOfAServerShareItsPort) {
   MeasuredLinks links;
-  links.rows.push_back({Operation::kAllReduce, 8, 1, {0.1, 1e-8}});
-  links.rows.push_back({Operation::kSend, 2, 1, {0.05, 1e-7}});    // 1e7 bytes per ms and pair
-  links.rows.push_back({Operation::kSend, 2, 2, {0.08, 2.5e-7}});  // 4e6 bytes per ms and pair, 1e7 the port
+  links.rows.push_back({CollectiveKind::kAllReduce, 8, 1, {0.1, 1e-8}});
+  links.rows.push_back({CollectiveKind::kPermute, 2, 1, {0.05, 1e-7}});    // 1e7 bytes per ms and pair
+  links.rows.push_back({CollectiveKind::kPermute, 2, 2, {0.08, 2.5e-7}});  // 4e6 bytes per ms and pair, 1e7 the port
   const CollectiveGroup group = group_of(links, 2, 8);
   const MessageLinks messages = message_links(group);
   EXPECT_DOUBLE_EQ(bytes_per_ms(messages, {1, 1, false}), 4e6);
@@ -174,7 +174,7 @@ TEST(Collectives, DevicesOfAServerShareItsPort) {
   by_figures.devices = 8;
   EXPECT_DOUBLE_EQ(all_to_all(by_figures, Ring::kNccl).ms(1e6), 7.0 / 8 * 1e6 / by_figures.intra_bytes_per_ms);
   // Measured over the servers itself: nothing is made up.
-  links.rows.push_back({Operation::kAllReduce, 16, 2, {0.3, 2e-7}});
+  links.rows.push_back({CollectiveKind::kAllReduce, 16, 2, {0.3, 2e-7}});
   EXPECT_DOUBLE_EQ(all_reduce(group, Ring::kNccl).ms(1e8), 0.3 + 20);
   // The papers' ring knows the figures only.
   EXPECT_DOUBLE_EQ(all_reduce(group, Ring::kFlat).ms(1e8), 2 * 15 * 0.02 + 2 * 15.0 / 16 * 1e8 / 1e7);

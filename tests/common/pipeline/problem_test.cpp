@@ -733,7 +733,6 @@ TEST(Problem, RefusesOptionsThatMeanNothing) {
 
 // Links as measured: pairs inside a server, pairs that share ports between servers, collectives by number of devices.
 TEST(Problem, MeasuredLinksCountInPlaceOfTheFigures) {
-  using machine::Operation;
   Profile profile;
   profile.c_ms = {1, 1, 1, 1};
   profile.a_bytes = {8e6, 8e6, 8e6, 0};
@@ -747,10 +746,10 @@ TEST(Problem, MeasuredLinksCountInPlaceOfTheFigures) {
   options.gradient_sync = GradientSync::kOverlap;
   const Problem by_figures(profile, cluster, options);
   machine::MeasuredLinks& links = cluster.servers[0].links;
-  links.rows.push_back({Operation::kAllReduce, 2, 1, {0.1, 4e-8}});
-  links.rows.push_back({Operation::kAllReduce, 4, 1, {0.2, 3e-8}});
-  links.rows.push_back({Operation::kSend, 2, 1, {0.03, 2.5e-8}});  // 4e7 bytes per ms
-  links.rows.push_back({Operation::kSend, 2, 2, {0.05, 4e-7}});    // 2.5e6 bytes per ms
+  links.rows.push_back({CollectiveKind::kAllReduce, 2, 1, {0.1, 4e-8}});
+  links.rows.push_back({CollectiveKind::kAllReduce, 4, 1, {0.2, 3e-8}});
+  links.rows.push_back({CollectiveKind::kPermute, 2, 1, {0.03, 2.5e-8}});  // 4e7 bytes per ms
+  links.rows.push_back({CollectiveKind::kPermute, 2, 2, {0.05, 4e-7}});    // 2.5e6 bytes per ms
   const Problem problem(profile, cluster, options);
   // One pair, two pairs; one pair between servers, three, and four, which are more than the port.
   EXPECT_DOUBLE_EQ(problem.transfer_ms(8e6, 0, 1, 2), 0.03 + 0.2);
@@ -785,8 +784,8 @@ TEST(Problem, LinksOfServersOfTwoKindsAreTheSlowerOnes) {
     cluster.devices["v100-16gb"].memory_gib = 16;
     const auto add = [&](double ms_per_byte, double latency_ms) {
       machine::ServerGroup group{1, 2, 100, 10, "v100-16gb"};
-      group.links.rows.push_back({machine::Operation::kAllReduce, 2, 1, {latency_ms, ms_per_byte}});
-      group.links.rows.push_back({machine::Operation::kSend, 2, 2, {latency_ms, ms_per_byte}});
+      group.links.rows.push_back({CollectiveKind::kAllReduce, 2, 1, {latency_ms, ms_per_byte}});
+      group.links.rows.push_back({CollectiveKind::kPermute, 2, 2, {latency_ms, ms_per_byte}});
       cluster.servers.push_back(group);
     };
     add(first_slower ? 4e-7 : 1e-7, first_slower ? 0.01 : 0.07);

@@ -50,7 +50,7 @@ struct CollectivesModule : DecidedModule {
     std::string out;
     for (const Collective& c : find_collectives(model, decided, placement)) {
       out += (out.empty() ? "" : " ");
-      out += c.kind == CollectiveKind::kAllReduce ? to_string(c.reduction) : "gather";
+      out += c.reduces() ? to_string(c.reduction) : "gather";
       out += ":" + name(c.node) + "{";
       for (std::size_t i = 0; i < c.sources.size(); ++i) out += (i == 0 ? "" : ",") + name(c.sources[i]);
       out += "}";

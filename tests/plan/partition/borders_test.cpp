@@ -99,7 +99,7 @@ TEST(Borders, PlansAreReadAndAppliedAgain) {
     BordersCase other(images(1, 64), 4);
     const sharding::Propagation decided = apply_plan(&other.model, read, "", nullptr);
     const auto found = find_collectives(other.model, decided, sharding::Placement::kAtOnce);
-    EXPECT_EQ(sharding::total(found, sharding::CollectiveKind::kPermute).bytes, planned.plan.permute_bytes);
+    EXPECT_EQ(sharding::total(found, CollectiveKind::kPermute).bytes, planned.plan.permute_bytes);
     PartitionPlan again = read;
     describe_decision(other.model, decided, &again);
     ASSERT_EQ(again.collectives.size(), 4U);
@@ -112,8 +112,8 @@ TEST(Borders, PlansAreReadAndAppliedAgain) {
   BordersCase other(images(1, 64), 8);
   const auto found =
       find_collectives(other.model, apply_plan(&other.model, without, "", nullptr), sharding::Placement::kAtOnce);
-  EXPECT_EQ(sharding::total(found, sharding::CollectiveKind::kPermute).count, 0);
-  EXPECT_GT(sharding::total(found, sharding::CollectiveKind::kAllGather).count, 0);
+  EXPECT_EQ(sharding::total(found, CollectiveKind::kPermute).count, 0);
+  EXPECT_GT(sharding::total(found, CollectiveKind::kAllGather).count, 0);
 }
 
 }  // namespace

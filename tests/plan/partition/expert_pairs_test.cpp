@@ -89,8 +89,8 @@ Outcome decide(const sharding::ShardingModel& model, const std::vector<TensorDim
 }
 
 std::string totals(const Outcome& outcome) {
-  const auto reduced = sharding::total(outcome.collectives, sharding::CollectiveKind::kAllReduce);
-  const auto gathered = sharding::total(outcome.collectives, sharding::CollectiveKind::kAllGather);
+  const auto reduced = sharding::total(outcome.collectives, CollectiveKind::kAllReduce);
+  const auto gathered = sharding::total(outcome.collectives, CollectiveKind::kAllGather);
   std::ostringstream out;
   out << outcome.taken << " taken, " << outcome.refused.size() << " refused; " << reduced.count << " all-reduces, "
       << reduced.bytes / 1e9 << " GB, " << gathered.count << " all-gathers, " << gathered.bytes / 1e9 << " GB";
@@ -175,7 +175,7 @@ TEST_F(ExpertPairs, TensorParallel) {
   const Outcome plain = decide(model, wanted);
   std::cout << "as it is: " << totals(plain) << "\n";
   EXPECT_EQ(plain.taken, 8u);
-  EXPECT_EQ(total(plain.collectives, sharding::CollectiveKind::kAllReduce).count, 3);
+  EXPECT_EQ(total(plain.collectives, CollectiveKind::kAllReduce).count, 3);
   std::vector<TensorDim> norms;
   std::vector<Gather> gathers;
   for (std::size_t i = 0; i < plain.refused.size(); ++i) {
@@ -199,8 +199,8 @@ TEST_F(ExpertPairs, TensorParallel) {
   const Outcome whole = decide(model, wanted);
   std::cout << "norms gathered before use, logits before the largest is found: " << totals(whole) << "\n";
   EXPECT_THAT(whole.why, IsEmpty());
-  EXPECT_EQ(total(whole.collectives, sharding::CollectiveKind::kAllReduce).count, 3);
-  EXPECT_EQ(total(whole.collectives, sharding::CollectiveKind::kAllGather).count, 4);
+  EXPECT_EQ(total(whole.collectives, CollectiveKind::kAllReduce).count, 3);
+  EXPECT_EQ(total(whole.collectives, CollectiveKind::kAllGather).count, 4);
 }
 
 // Every weight along one of its dimensions, whichever the devices divide, and the data whole: that is storage, not
@@ -220,9 +220,8 @@ TEST_F(ExpertPairs, WeightsThatAreStoredInParts) {
     std::cout << name << ", weights gathered before use: " << totals(whole) << "\n";
     EXPECT_THAT(whole.why, IsEmpty());
     EXPECT_EQ(whole.taken, wanted.size());
-    EXPECT_EQ(total(whole.collectives, sharding::CollectiveKind::kAllReduce).count, 0);
-    EXPECT_LE(total(whole.collectives, sharding::CollectiveKind::kAllGather).count,
-              static_cast<std::int64_t>(wanted.size()));
+    EXPECT_EQ(total(whole.collectives, CollectiveKind::kAllReduce).count, 0);
+    EXPECT_LE(total(whole.collectives, CollectiveKind::kAllGather).count, static_cast<std::int64_t>(wanted.size()));
   }
 }
 
@@ -258,9 +257,9 @@ TEST_F(ExpertPairs, WeightsThatAreStoredInPartsInTraining) {
         std::any_of(stored.begin(), stored.end(), [&](TensorDim at) { return at.node == input.node; });
     weights += is_stored && input.role == graph::InputRole::kVariable;
   }
-  EXPECT_LE(total(whole.collectives, sharding::CollectiveKind::kAllGather).count, 2 * weights);
-  EXPECT_LT(total(whole.collectives, sharding::CollectiveKind::kAllReduce).bytes,
-            total(plain.collectives, sharding::CollectiveKind::kAllReduce).bytes / 50);
+  EXPECT_LE(total(whole.collectives, CollectiveKind::kAllGather).count, 2 * weights);
+  EXPECT_LT(total(whole.collectives, CollectiveKind::kAllReduce).bytes,
+            total(plain.collectives, CollectiveKind::kAllReduce).bytes / 50);
 }
 
 }  // namespace

@@ -17,7 +17,6 @@ namespace automap::partition {
 namespace {
 
 using sharding::Collective;
-using sharding::CollectiveKind;
 using sharding::Propagation;
 using sharding::ShardingModel;
 using sharding::TensorStateKind;
@@ -65,9 +64,11 @@ TEST(MeshPlanner, CollectivesAreOfWhatTheOtherAxisLeaves) {
       const auto sum = [&](const MeshAxis& axis, const MeshAxis& other, const ShardLinks& links) {
         double ms = 0;
         for (const Collective& one : find_collectives(axis.model, *axis.decided, sharding::Placement::kAtOnce)) {
-          const bool reduce = one.kind == CollectiveKind::kAllReduce;
+          const bool reduce = one.reduces();
           const double left = reduce && made_whole(other.model, one.node) ? 1 : parts(*other.decided, one.node);
-          const auto& time = !reduce ? links.all_gather : one.kept_in_parts ? links.reduce_scatter : links.all_reduce;
+          const auto& time = !reduce                                      ? links.all_gather
+                             : one.kind == CollectiveKind::kReduceScatter ? links.reduce_scatter
+                                                                          : links.all_reduce;
           ms += one.times * (time.ms(one.bytes / left) - time.latency_ms());
         }
         return ms;

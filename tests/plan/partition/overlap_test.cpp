@@ -289,7 +289,7 @@ double slow_overlapped_ms(const OverlapCase& c, const Propagation& decided) {
   std::vector<std::set<std::size_t>> needs(all);
   for (std::size_t m = n; m < all; ++m) {
     const sharding::Collective& move = parts.collectives[m - n].collective;
-    const bool sum = move.kind == sharding::CollectiveKind::kAllReduce;
+    const bool sum = move.reduces();
     needs[m].insert(at(move.node));
     for (const NodeId user : flow.users(move.node)) {
       const bool asks = std::count(move.sources.begin(), move.sources.end(), user) > 0;
@@ -297,7 +297,7 @@ double slow_overlapped_ms(const OverlapCase& c, const Propagation& decided) {
     }
     for (std::size_t k = n; k < all && !sum; ++k) {
       const sharding::Collective& other = parts.collectives[k - n].collective;
-      if (other.kind == sharding::CollectiveKind::kAllReduce && other.node == move.node) needs[m].insert(k);
+      if (other.reduces() && other.node == move.node) needs[m].insert(k);
     }
   }
   for (NodeId id = 0; id < flow.size(); ++id) {
@@ -540,7 +540,7 @@ TEST(Overlap, NothingIsSplitWhereThatIsQuicker) {
     other.devices = 2;
     other.links = shard_links(c.cluster, 2, 8);
     sharding::Collective gather;
-    gather.kind = sharding::CollectiveKind::kAllGather;
+    gather.kind = CollectiveKind::kAllGather;
     gather.node = c.model->inputs()[at(c.model->find_input("w"))].node;
     gather.bytes = gathered_bytes;
     other.collectives.push_back(gather);

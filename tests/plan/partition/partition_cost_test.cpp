@@ -100,7 +100,7 @@ TEST(PartitionCost, MeasuredLinksCount) {
   const machine::MeasuredLinks& measured = machine::known_links("v100-32gb");
   ASSERT_FALSE(measured.empty());
   for (const int shards : {2, 4, 8}) {
-    const auto time = measured.inside(machine::Operation::kAllReduce, shards);
+    const auto time = measured.inside(CollectiveKind::kAllReduce, shards);
     ASSERT_TRUE(time);
     EXPECT_EQ(shard_links(cluster, shards).all_reduce, *time) << shards;
   }
@@ -181,8 +181,8 @@ TEST(PartitionCost, CollectivesOfTheBranchThatCounts) {
 
 class Fixtures : public testing::TestWithParam<const char*> {};
 
-const machine::CollectiveTime& time_of(const ShardLinks& links, sharding::CollectiveKind kind) {
-  return kind == sharding::CollectiveKind::kAllReduce ? links.all_reduce : links.all_gather;
+const machine::CollectiveTime& time_of(const ShardLinks& links, CollectiveKind kind) {
+  return kind == CollectiveKind::kAllReduce ? links.all_reduce : links.all_gather;
 }
 
 // The waiting of one group by itself, a pass over all nodes.
@@ -190,7 +190,7 @@ double slow_collectives_ms(const LoadedMachine& loaded, const PartitionCost& cos
   const auto collectives = collectives_of_group(loaded.model, group, sharding::Placement::kAtOnce);
   const graph::FlowGraph& flow = loaded.model.flow();
   std::vector<int> behind(static_cast<std::size_t>(flow.size()), 0);  // collectives one after the other
-  std::map<std::pair<int, sharding::CollectiveKind>, double> together;
+  std::map<std::pair<int, CollectiveKind>, double> together;
   double out = 0;
   for (graph::NodeId id = 0; id < flow.size(); ++id) {
     int& here = behind[static_cast<std::size_t>(id)];
@@ -200,9 +200,9 @@ double slow_collectives_ms(const LoadedMachine& loaded, const PartitionCost& cos
     for (const sharding::Collective& c : collectives) {
       if (c.node != id) continue;
       any = true;
-      double& times = together[{here, c.kind}];
+      double& times = together[{here, c.written_kind()}];
       times = std::max(times, c.times);
-      const machine::CollectiveTime& time = time_of(cost.links(), c.kind);
+      const machine::CollectiveTime& time = time_of(cost.links(), c.written_kind());
       out += c.times * (time.ms(c.bytes) - time.latency_ms());
     }
     if (any) ++here;

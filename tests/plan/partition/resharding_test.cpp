@@ -606,7 +606,7 @@ TEST(Resharding, SequenceParallelismIsAChoice) {
     std::int64_t kept = 0;
     for (const sharding::Collective& collective :
          find_collectives(*c.model, planned.decided, sharding::Placement::kAtOnce)) {
-      kept += collective.kept_in_parts ? 1 : 0;
+      kept += collective.kind == CollectiveKind::kReduceScatter ? 1 : 0;
     }
     EXPECT_EQ(kept > 0, sequence_parallel);
     EXPECT_EQ(planned.plan.all_gathers > 0, sequence_parallel);

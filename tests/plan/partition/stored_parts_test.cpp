@@ -18,7 +18,6 @@ namespace automap::partition {
 namespace {
 
 using sharding::Collective;
-using sharding::CollectiveKind;
 using sharding::Gather;
 using sharding::Propagation;
 using sharding::ShardingModel;
@@ -59,8 +58,8 @@ TEST(StoredParts, VariablesAreGatheredBeforeUse) {
   int gathers = 0, in_parts = 0, reduced = 0;
   for (const Collective& one : find_collectives(*c.model, decided, sharding::Placement::kAtOnce)) {
     gathers += one.kind == CollectiveKind::kAllGather;
-    in_parts += one.kept_in_parts;
-    reduced += one.kind == CollectiveKind::kAllReduce;
+    in_parts += one.kind == CollectiveKind::kReduceScatter;
+    reduced += one.reduces();
   }
   // Each variable once for both passes; every gradient is kept in parts, the loss is not.
   EXPECT_EQ(gathers, 4);
