@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/base/join.h"
+#include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "profile/measured/forms.h"
 #include "profile/measured/trace_events.h"
@@ -31,11 +33,10 @@ class Scopes {
     return at->second;
   }
   std::string path(std::uint32_t scope, const Names& names) const {
-    std::string out;
-    for (; scope != kNowhere; scope = parents_[scope]) {
-      out = names.text(names_[scope]) + (out.empty() ? "" : "/") + out;
-    }
-    return out;
+    std::vector<std::string> parts;
+    for (; scope != kNowhere; scope = parents_[scope]) parts.push_back(names.text(names_[scope]));
+    std::reverse(parts.begin(), parts.end());
+    return join(parts, "/");
   }
 
  private:
@@ -49,10 +50,20 @@ struct Place {
   std::int64_t sequence = -1;  // of the forward operation, in the backward pass
 };
 
+// Modules, annotations and operations inside of each other; real ones are some 60 deep.
+constexpr std::size_t kMostDepth = 256;
+
+// Whether `range` runs behind what ends at `end` and not inside of it. Ends are rounded: siblings overlap by a hair,
+// and a child may end a hair behind its parent. Where the middle lies tells both.
+bool runs_behind(const Range& range, double end) {
+  return range.begin + (range.end - range.begin) / 2 >= end;
+}
+
 // Where the host was at each launch. `forward`: of sequence numbers, where their forward operations were.
 class Sweep {
  public:
-  Sweep(TraceEvents* events, Scopes* scopes) : events_(*events), scopes_(*scopes) {
+  Sweep(TraceEvents* events, Scopes* scopes, const std::string& source)
+      : events_(*events), scopes_(*scopes), source_(source) {
     std::sort(events_.ranges.begin(), events_.ranges.end(), [](const Range& a, const Range& b) {
       if (a.thread != b.thread) return a.thread < b.thread;
       if (a.begin != b.begin) return a.begin < b.begin;
@@ -84,10 +95,20 @@ class Sweep {
   };
 
   void enter(const Range& range) {
-    while (!open_.empty() && open_.back().end <= range.begin) open_.pop_back();
+    while (!open_.empty() && (open_.back().end <= range.begin || runs_behind(range, open_.back().end)))
+      open_.pop_back();
+    if (open_.size() == kMostDepth) {
+      throw Error(ErrorKind::kData,
+                  source_ + ": '" + excerpt(events_.names.text(range.name), kShownColumns) + "' is inside of " +
+                      format_count(static_cast<long long>(kMostDepth)) + " other ranges, the most there can be",
+                  kMeasuredHint);
+    }
     Open open;
     open.end = range.end;
-    if (!open_.empty()) open.place = open_.back().place;
+    if (!open_.empty()) {
+      open.end = std::min(open.end, open_.back().end);  // so that the innermost is the first to end
+      open.place = open_.back().place;
+    }
     switch (range.kind) {
       case Range::Kind::kModule:
       case Range::Kind::kAnnotation: open.place.scope = scopes_.inside(open.place.scope, range.name); break;
@@ -141,6 +162,7 @@ class Sweep {
 
   TraceEvents& events_;
   Scopes& scopes_;
+  const std::string& source_;
   std::vector<Open> open_;
   std::uint32_t thread_ = 0;
   std::unordered_map<std::int64_t, std::uint32_t> forward_, recomputed_;  // scopes of forward operations
@@ -178,7 +200,7 @@ std::int64_t repeated(const TraceEvents& events, std::string* by) {
     if (range.kind == Range::Kind::kOptimizer) ++updates;
     if (range.kind != Range::Kind::kModule) continue;
     double& until = busy[range.thread];
-    if (range.begin < until) continue;
+    if (!runs_behind(range, until)) continue;
     until = range.end;
     ++outermost[{range.thread, range.name}];
   }
@@ -201,7 +223,7 @@ MeasuredTimes torch_times(TraceEvents events, const std::string& source) {
                 "with_stack=True, with_modules=True)");
   }
   Scopes scopes;
-  const Sweep sweep(&events, &scopes);
+  const Sweep sweep(&events, &scopes, source);
   const Steps steps(events.ranges);
   MeasuredTimes out;
   out.source = source;

@@ -270,6 +270,32 @@ TEST(Torch, CheckpointsRunModulesAgain) {
   EXPECT_FALSE(found["Block_1"].backward_ms);
 }
 
+TEST(Torch, SiblingsMayOverlapByAHair) {
+  TorchTrace trace;
+  trace.module("Net_0", 0, 1000);
+  for (int i = 0; i < 4; ++i) {
+    // Of each the end lies behind the beginning of the next one, and a child's end behind its own.
+    trace.module("Block_" + std::to_string(i), 250 * i, 250.5);
+    trace.module("Linear_" + std::to_string(i), 250 * i + 100, 150.75);
+    trace.kernel(1, 250 * i + 150, 10);
+    trace.kernel(1, 250 * i + 50, 20);
+  }
+  auto found = by_name(parse(trace.text()));
+  ASSERT_EQ(found.size(), 8u);
+  for (int i = 0; i < 4; ++i) {
+    const std::string block = "Net_0/Block_" + std::to_string(i);
+    EXPECT_NEAR(*found[block].forward_ms, 0.02, 1e-9);
+    EXPECT_NEAR(*found[block + "/Linear_" + std::to_string(i)].forward_ms, 0.01, 1e-9);
+  }
+}
+
+TEST(Torch, DepthHasABound) {
+  TorchTrace trace;
+  for (int i = 0; i < 400; ++i) trace.range("user_annotation", "a" + std::to_string(i), 1, i, 1000 - 2 * i);
+  trace.kernel(1, 450, 10);
+  EXPECT_THAT(refusal(trace.text()), HasSubstr("file: 'a256' is inside of 256 other ranges"));
+}
+
 TEST(Torch, AnnotationsNameToo) {
   TorchTrace trace;
   trace.range("user_annotation", "h.3", 1, 0, 100);
