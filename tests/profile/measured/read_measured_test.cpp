@@ -409,6 +409,54 @@ TEST(Xla, LoopsSpanWhatTheyRun) {
   EXPECT_NEAR(*found["fusion.1"].either_ms, 0.08, 1e-9);
 }
 
+// Of a TPU only the line of modules says which one an op is of.
+TEST(Xla, ModulesOfATpuAreToldByTheirTime) {
+  XlaTrace trace;
+  trace.line(1, "/device:TPU:0", 1, "XLA Modules");
+  trace.line(1, "/device:TPU:0", 2, "XLA Ops");
+  for (int run = 0; run < 2; ++run) {
+    trace.op(1, 1, 1000 * run, 100, "jit_step(123)", "");
+    trace.op(1, 2, 1000 * run, 99, "fusion.1", R"("tf_op": "jit(step)/h_0/mul")");
+    for (int other = 0; other < 5; ++other) {
+      trace.op(1, 1, 1000 * run + 200 + 20 * other, 10, "jit_step_metrics(9)", "");
+      trace.op(1, 2, 1000 * run + 200 + 20 * other, 10, "convert.1", "");
+    }
+  }
+  const MeasuredTimes times = parse(trace.text());
+  EXPECT_EQ(times.module, "jit_step");
+  EXPECT_EQ(times.steps, 2);
+  ASSERT_EQ(times.times.size(), 1u);
+  EXPECT_EQ(times.times[0].name, "fusion.1");
+  EXPECT_NEAR(*times.times[0].either_ms, 0.099, 1e-9);
+}
+
+TEST(Xla, RunsOfAModuleWhoseNameBeginsAnotherOnes) {
+  XlaTrace trace;
+  trace.line(1, "/device:GPU:0", 1, "Stream #13(Compute)");
+  trace.line(1, "/device:GPU:0", 2, "XLA Modules");
+  for (int run = 0; run < 6; ++run) {
+    const std::string module = run < 2 ? "jit_step" : "jit_step_metrics";
+    trace.op(1, 2, 1000 * run, 100, module, "");
+    trace.op(1, 1, 1000 * run, run < 2 ? 99 : 1, "k", XlaTrace::of("fusion.1", module));
+  }
+  const MeasuredTimes times = parse(trace.text());
+  EXPECT_EQ(times.module, "jit_step");
+  EXPECT_EQ(times.steps, 2);
+}
+
+TEST(Xla, SeveralKernelsOfAnInstructionAreOneRun) {
+  XlaTrace trace;
+  trace.line(1, "/device:GPU:0", 1, "Stream #13(Compute)");
+  for (int run = 0; run < 3; ++run) {
+    trace.op(1, 1, 1000 * run, 30, "splitk", XlaTrace::of("dot.1", "jit_step"));
+    trace.op(1, 1, 1000 * run + 40, 30, "reduce", XlaTrace::of("dot.1", "jit_step"));
+    trace.op(1, 1, 1000 * run + 80, 10, "k", XlaTrace::of("fusion.1", "jit_step"));
+  }
+  const MeasuredTimes times = parse(trace.text());
+  EXPECT_EQ(times.steps, 3);
+  EXPECT_NEAR(*by_name(times)["dot.1"].either_ms, 0.06, 1e-9);
+}
+
 TEST(Xla, ThreadsOfTheHostAreTheCpu) {
   XlaTrace trace;
   trace.line(1, "/host:CPU", 5, "tf_XLAEigen/1");
