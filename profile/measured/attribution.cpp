@@ -92,6 +92,7 @@ class Attributor {
     out_.steps = times.steps;
     out_.steps_by = times.steps_by;
     out_.communication_ms = times.communication_ms;
+    out_.notes = times.notes;
     check_positions();
     choose_samples(samples);
     own_ = passes_at(model_.profile, out_.samples);
@@ -377,7 +378,8 @@ class Attributor {
     const std::vector<int> layers = layer_names_->find(time.name);
     if (!layers.empty()) return positions_of(layers);
     if (!layer_names_->knows_kinds()) return {};
-    // Where every layer of a kind is known, what is in none of them is outside.
+    // Where every layer of a kind is known, what the model has beside them is outside. What ran elsewhere is nobody's:
+    // data is loaded, a metric computed.
     const std::vector<std::string> words = words_of(time.name);
     const auto says = [&](std::initializer_list<std::string_view> parts) {
       return std::any_of(words.begin(), words.end(), [&](const std::string& word) {
@@ -387,7 +389,7 @@ class Attributor {
     };
     if (says({"embed", "wte", "wpe"})) return outside(true, false);
     if (says({"head", "loss", "logit", "entropy"})) return outside(false, true);
-    return outside(true, true);
+    return layer_names_->is_in_root(words) ? outside(true, true) : std::vector<std::int32_t>();
   }
 
   // Of the layers that are of no kind, those in front of the first of a kind, and those behind it.
@@ -644,7 +646,8 @@ AttributionSentences attribution_sentences(const Attribution& a) {
                      format_ms(a.forward_ms) + ", backward " + format_ms(a.backward_ms);
   if (a.optimizer_ms > 0) text += ", optimizer " + format_ms(a.optimizer_ms);
   if (a.other_ms > 0) text += ", metrics " + format_ms(a.other_ms);
-  if (a.communication_ms > 0) text += "; communication beside that " + format_ms(a.communication_ms);
+  if (a.communication_ms > 0)
+    text += "; communication and copies of the host beside that " + format_ms(a.communication_ms);
   if (!a.left_over.empty()) {
     text += "; not the model's:";
     constexpr std::size_t kShown = 3;

@@ -40,12 +40,13 @@ struct MeasuredTimes {
   std::vector<MeasuredTime> times;
   // Of one step, ms that the file gives no name for that could be a model's: kernels outside of all modules.
   double nameless_ms = 0;
-  double communication_ms = 0;  // of one step: collectives and the like, which are no computation
-  std::int64_t steps = 1;       // that were averaged
-  std::string steps_by;         // what they were told by, "ProfilerStep"; empty: the file is of one step
-  int devices = 1;              // that were averaged
-  std::int64_t positions = 0;   // of the model that was measured; 0: the file does not say
-  std::string module;           // of an XLA trace: the module that most of the time was in
+  double communication_ms = 0;     // of one step: collectives and copies of the host, which are no computation
+  std::int64_t steps = 1;          // that were averaged
+  std::string steps_by;            // what they were told by, "ProfilerStep"; empty: the file is of one step
+  int devices = 1;                 // that were averaged
+  std::int64_t positions = 0;      // of the model that was measured; 0: the file does not say
+  std::string module;              // of an XLA trace: the module that most of the time was in
+  std::vector<std::string> notes;  // of what was read, for people
 };
 
 // The file's form is told from its bytes, gzipped or not: a trace of torch.profiler, one of JAX's profiler

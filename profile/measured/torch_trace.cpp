@@ -112,7 +112,8 @@ class Sweep {
     switch (range.kind) {
       case Range::Kind::kModule:
       case Range::Kind::kAnnotation: open.place.scope = scopes_.inside(open.place.scope, range.name); break;
-      case Range::Kind::kOptimizer: open.place.optimizer = true; break;
+      case Range::Kind::kOptimizer:
+      case Range::Kind::kZeroGradients: open.place.optimizer = true; break;
       case Range::Kind::kStep: break;
       case Range::Kind::kForwardOp:
         // The last that begins with a number is the one that autograd notes it of.
@@ -191,22 +192,34 @@ class Steps {
   std::vector<std::pair<double, double>> steps_;
 };
 
-// Without those: how often the optimizer ran, else how often the outermost module did.
+// Without those: how often the optimizer ran, else how often the outermost module did. Several optimizers of a step run
+// with no module between them.
 std::int64_t repeated(const TraceEvents& events, std::string* by) {
-  std::int64_t updates = 0;
+  std::vector<std::pair<double, double>> updates;
+  std::vector<double> modules;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::int64_t> outermost;  // by thread and name
   std::map<std::uint32_t, double> busy;                                       // until when
   for (const Range& range : events.ranges) {
-    if (range.kind == Range::Kind::kOptimizer) ++updates;
+    if (range.kind == Range::Kind::kOptimizer) updates.emplace_back(range.begin, range.end);
     if (range.kind != Range::Kind::kModule) continue;
+    modules.push_back(range.begin);
     double& until = busy[range.thread];
     if (!runs_behind(range, until)) continue;
     until = range.end;
     ++outermost[{range.thread, range.name}];
   }
-  if (updates > 0) {
-    if (updates > 1) *by = "Optimizer.step";
-    return updates;
+  if (!updates.empty()) {
+    std::sort(updates.begin(), updates.end());
+    std::sort(modules.begin(), modules.end());
+    std::int64_t steps = 1;
+    double end = updates.front().second;
+    for (const auto& update : updates) {
+      const auto ran = std::lower_bound(modules.begin(), modules.end(), end);
+      if (modules.empty() ? update.first >= end : ran != modules.end() && *ran < update.first) ++steps;
+      end = std::max(end, update.second);
+    }
+    *by = "Optimizer.step";
+    return steps;
   }
   std::int64_t most = 1;
   for (const auto& [module, count] : outermost) most = std::max(most, count);
@@ -238,7 +251,7 @@ MeasuredTimes torch_times(TraceEvents events, const std::string& source) {
     devices[kernel.device] = true;
     const std::string& name = events.names.text(kernel.name);
     const std::uint32_t scope = place == nullptr ? Scopes::kNowhere : sweep.scope(*place);
-    if (name.find("nccl") != std::string::npos) {
+    if (name.find("nccl") != std::string::npos || begins(name, "Memcpy HtoD") || begins(name, "Memcpy DtoH")) {
       communication += kernel.us;
     } else if (place != nullptr && place->optimizer) {
       update += kernel.us;
@@ -257,8 +270,16 @@ MeasuredTimes torch_times(TraceEvents events, const std::string& source) {
         source + ": no kernel was launched in one of its " + format_count(steps.count()) + " steps (ProfilerStep)",
         kMeasuredHint);
   }
-  out.steps = steps.any() ? steps.count() : repeated(events, &out.steps_by);
-  if (steps.any()) out.steps_by = "ProfilerStep";
+  if (steps.any()) {
+    out.steps = steps.count();
+    out.steps_by = "ProfilerStep";
+  } else {
+    out.steps = repeated(events, &out.steps_by);
+    out.notes.push_back(
+        "nothing in the trace says where a step begins (ProfilerStep, by profiler.step()): it is taken for " +
+        format_count(out.steps) + (out.steps == 1 ? " step" : " steps") +
+        (out.steps_by.empty() ? "" : ", by " + out.steps_by));
+  }
   out.devices = static_cast<int>(devices.size());
   const double share = 1e-3 / (static_cast<double>(out.steps) * out.devices);
   out.nameless_ms = nameless * share;

@@ -131,6 +131,10 @@ class TraceReader {
       range.kind = Kind::kStep;
     } else if (begins(name, "Optimizer.step")) {
       range.kind = Kind::kOptimizer;
+    } else if (begins(name, "Optimizer.zero_grad")) {
+      range.kind = Kind::kZeroGradients;
+    } else if (begins(name, "enumerate(DataLoader)")) {
+      return;  // an annotation that torch makes by itself, around the wait for data
     } else if (category == "python_function") {
       if (!begins(name, kModule)) return;
       name.erase(0, kModule.size());

@@ -49,12 +49,13 @@ struct TraceEvents {
   // ... and what the host was doing.
   struct Range {
     enum class Kind : std::uint8_t {
-      kModule,      // forward of an nn.Module
-      kAnnotation,  // record_function
-      kStep,        // ProfilerStep#N
-      kOptimizer,   // Optimizer.step
-      kForwardOp,   // an operation that autograd will differentiate
-      kBackwardOp,  // what it does for one
+      kModule,         // forward of an nn.Module
+      kAnnotation,     // record_function
+      kStep,           // ProfilerStep#N
+      kOptimizer,      // Optimizer.step
+      kZeroGradients,  // Optimizer.zero_grad
+      kForwardOp,      // an operation that autograd will differentiate
+      kBackwardOp,     // what it does for one
     };
     double begin = 0, end = 0;
     std::int64_t sequence = -1;  // by which autograd finds the forward operation
