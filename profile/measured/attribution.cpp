@@ -93,7 +93,7 @@ class Attributor {
     out_.steps_by = times.steps_by;
     out_.communication_ms = times.communication_ms;
     out_.notes = times.notes;
-    check_positions();
+    check_model();
     choose_samples(samples);
     own_ = passes_at(model_.profile, out_.samples);
     const std::size_t n = own_.forward.size();
@@ -122,7 +122,15 @@ class Attributor {
   }
 
  private:
-  void check_positions() const {
+  void check_model() const {
+    const std::string& own = model_.profile.source_sha256;
+    if (!times_.model_sha256.empty() && !own.empty() && times_.model_sha256 != own) {
+      throw Error(ErrorKind::kData,
+                  times_.source + ": it is of another file than " + model_.profile.model + ": its model_sha256 is " +
+                      printable(times_.model_sha256.substr(0, 12)) + "..., this model's is " + own.substr(0, 12) +
+                      "...",
+                  "give the model that the plan was made for, as it was given then");
+    }
     if (times_.positions == 0 || times_.positions == model_.profile.size()) return;
     throw Error(ErrorKind::kData,
                 times_.source + ": it is of a model with " + format_count(times_.positions) + " positions, and " +
@@ -132,7 +140,9 @@ class Attributor {
 
   // --- Which of the times ---
 
-  // Of several numbers of samples the nearest to the model's.
+  static double apart(double a, double b) { return std::abs(std::log(a / b)); }
+
+  // Of several numbers of samples the nearest to the model's; of what has no times there the nearest to that.
   void choose_samples(double asked) {
     const auto own = static_cast<double>(pipeline::own_samples(model_.profile));
     std::set<double> known;
@@ -141,17 +151,41 @@ class Attributor {
     }
     if (asked > 0 && !known.empty() && known.count(asked) == 0) {
       std::string all;
-      for (const double samples : known) all += (all.empty() ? "" : ", ") + format_number(samples);
-      throw Error(ErrorKind::kData, times_.source + ": has no times of " + format_number(asked) + " samples",
+      for (const double samples : known) all += (all.empty() ? "" : ", ") + format_amount(samples);
+      throw Error(ErrorKind::kData, times_.source + ": has no times of " + format_amount(asked) + " samples",
                   "it has those of " + all);
     }
     out_.samples = asked > 0 ? asked : own;
-    if (asked > 0 || known.empty()) return;
-    out_.samples = *std::min_element(known.begin(), known.end(), [&](double a, double b) {
-      return std::abs(std::log(a / own)) < std::abs(std::log(b / own));
-    });
+    if (known.empty()) return;
+    if (asked <= 0) {
+      out_.samples = *std::min_element(known.begin(), known.end(),
+                                       [&](double a, double b) { return apart(a, own) < apart(b, own); });
+    }
+    for (const MeasuredTime& time : times_.times) {
+      if (time.samples <= 0) continue;
+      const auto [chosen, is_new] = samples_of_.emplace(std::pair(time.named, time.name), time.samples);
+      if (!is_new && apart(time.samples, out_.samples) < apart(chosen->second, out_.samples)) {
+        chosen->second = time.samples;
+      }
+    }
+    for (const auto& [what, samples] : samples_of_) {
+      if (samples == out_.samples) continue;
+      out_.notes.push_back("of '" + excerpt(what.second, kShownColumns) + "' there are no times of " +
+                           format_amount(out_.samples) + " samples: those of " + format_amount(samples) +
+                           ", in proportion");
+    }
   }
-  bool counts(const MeasuredTime& time) const { return time.samples == 0 || time.samples == out_.samples; }
+
+  // The time at out_.samples; none: another one of the same name is.
+  std::optional<MeasuredTime> chosen(const MeasuredTime& given) const {
+    if (given.samples <= 0) return given;
+    if (samples_of_.at({given.named, given.name}) != given.samples) return std::nullopt;
+    MeasuredTime time = given;
+    for (std::optional<double>* ms : {&time.forward_ms, &time.backward_ms, &time.either_ms}) {
+      if (*ms) **ms *= out_.samples / given.samples;
+    }
+    return time;
+  }
 
   // --- To positions ---
 
@@ -336,8 +370,11 @@ class Attributor {
       if (time.named == Named::kScope || time.named == Named::kLayer) paths.push_back(time.name);
     }
     layer_names_->match_numbers(paths);
-    for (const MeasuredTime& time : times_.times) {
-      if (time.named == Named::kInstruction || !counts(time)) continue;
+    for (const MeasuredTime& given : times_.times) {
+      if (given.named == Named::kInstruction) continue;
+      const std::optional<MeasuredTime> at_samples = chosen(given);
+      if (!at_samples) continue;
+      const MeasuredTime& time = *at_samples;
       if (time.named == Named::kOptimizer) {
         out_.optimizer_ms += time.ms();
         continue;
@@ -607,7 +644,8 @@ class Attributor {
   const graph::Graph& graph_;
   ModelProfile& model_;
   Attribution out_;
-  Passes own_, measured_;  // estimated at the measured samples, and measured
+  std::map<std::pair<Named, std::string>, double> samples_of_;  // at which what is measured counts, where it says any
+  Passes own_, measured_;                                       // estimated at the measured samples, and measured
   std::vector<bool> covered_forward_, covered_backward_;
   std::map<std::string, double> left_over_;
   Scale forward_, backward_;

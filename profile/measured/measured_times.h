@@ -45,6 +45,7 @@ struct MeasuredTimes {
   std::string steps_by;            // what they were told by, "ProfilerStep"; empty: the file is of one step
   int devices = 1;                 // that were averaged
   std::int64_t positions = 0;      // of the model that was measured; 0: the file does not say
+  std::string model_sha256;        // of the file of that model, where the times say it
   std::string module;              // of an XLA trace: the module that most of the time was in
   std::vector<std::string> notes;  // of what was read, for people
 };

@@ -280,6 +280,10 @@ MeasuredTimes torch_times(TraceEvents events, const std::string& source) {
         format_count(out.steps) + (out.steps == 1 ? " step" : " steps") +
         (out.steps_by.empty() ? "" : ", by " + out.steps_by));
   }
+  if (events.skipped > 0) {
+    out.notes.push_back(format_count(events.skipped) +
+                        " of the host's ranges, which would end before they begin, left out");
+  }
   out.devices = static_cast<int>(devices.size());
   const double share = 1e-3 / (static_cast<double>(out.steps) * out.devices);
   out.nameless_ms = nameless * share;

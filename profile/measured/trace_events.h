@@ -74,7 +74,8 @@ struct TraceEvents {
   };
   std::vector<Op> ops;
 
-  std::int64_t seen = 0;  // events of the file, of all kinds
+  std::int64_t seen = 0;     // events of the file, of all kinds
+  std::int64_t skipped = 0;  // ranges that end before they begin, which are not kept
 };
 
 // Throws Error(kData): no trace, cut short, a time that cannot be one, more than kMostEvents.

@@ -172,6 +172,12 @@ Attribution apply(const std::vector<MeasuredTime>& times, const Model& model, Mo
   return apply_measured(all, model.module.graph, samples, scaled);
 }
 
+double sum_of(const std::vector<std::pair<std::string, double>>& left_over) {
+  double all = 0;
+  for (const auto& [name, ms] : left_over) all += ms;
+  return all;
+}
+
 TEST(Attribution, OpNamesOfCompiledInstructions) {
   const Model model = profiled(layers_text());
   ASSERT_EQ(layer_ms(model.profile).size(), 3u);
@@ -325,6 +331,16 @@ TEST(Attribution, EveryLayerOfAKindAtTheNearestSamples) {
   }
   EXPECT_EQ(apply(times, model, &scaled, 64).samples, 64);
   EXPECT_THROW(apply(times, model, &scaled, 5), Error);
+  // Another kind that was measured at others alone.
+  times.push_back(times[0]);
+  times.back().named = Named::kOutside;
+  times.back().name = "other";
+  times.back().samples = 16;
+  times.back().forward_ms = 6;
+  std::vector<MeasuredTime> mixed = {times[1], times.back()};
+  found = apply(mixed, model, &scaled, 8);
+  EXPECT_NEAR(found.forward_ms + sum_of(found.left_over), 24 + 3, 1e-9);
+  EXPECT_THAT(found.notes, testing::Contains(HasSubstr("of 'other' there are no times of 8 samples: those of 16")));
   times[0].name = "7";
   times.resize(1);
   EXPECT_THROW(apply(times, model, &scaled), Error);
@@ -348,6 +364,16 @@ TEST(Attribution, ProgramsOfPositions) {
   EXPECT_NEAR(sum(scaled.profile.c_ms), 17, 1e-9);
   times.positions = n + 1;
   EXPECT_THROW(apply_measured(times, model.module.graph, 0, &scaled), Error);
+  // Of as many positions, and of another file.
+  times.positions = n;
+  times.model_sha256 = "00ff";
+  scaled = model.profile;
+  apply_measured(times, model.module.graph, 0, &scaled);  // nobody knows the model's own
+  scaled.profile.source_sha256 = "00ff";
+  apply_measured(times, model.module.graph, 0, &scaled);
+  scaled.profile.source_sha256 = "77";
+  EXPECT_THAT([&] { apply_measured(times, model.module.graph, 0, &scaled); },
+              testing::ThrowsMessage<Error>(HasSubstr("of another file than test: its model_sha256 is 00ff")));
 }
 
 TEST(Attribution, CollectivesOfWidthsStay) {

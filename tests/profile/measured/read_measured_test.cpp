@@ -125,7 +125,7 @@ TEST(Galvatron, HasTimesOfASample) {
 
 TEST(ProgramTimes, HavePositions) {
   const std::string text =
-      R"({"schema": "automap.program-times/1", "model": "m", "samples": 8, "positions": 7, "programs": [
+      R"({"schema": "automap.program-times/1", "model": "m", "model_sha256": "00ff", "samples": 8, "positions": 7, "programs": [
       {"name": "forward.0", "kind": "forward", "ms": 2, "positions": [1, 4]},
       {"name": "backward.0", "kind": "backward", "ms": 5, "positions": [1, 4], "recomputes": true},
       {"name": "backward.1", "kind": "backward", "ms": 3, "positions": [5, 7], "recomputes": false},
@@ -133,6 +133,7 @@ TEST(ProgramTimes, HavePositions) {
   const MeasuredTimes times = parse(text);
   auto found = by_name(times);
   EXPECT_EQ(times.positions, 7);
+  EXPECT_EQ(times.model_sha256, "00ff");
   EXPECT_EQ(found["forward.0"].forward_ms, 2);
   EXPECT_EQ(found["backward.0"].backward_ms, 3);  // without the forward pass in it
   EXPECT_EQ(found["backward.1"].first, 5);
@@ -366,8 +367,30 @@ TEST(Torch, RefusesWhatIsNone) {
   std::string infinite = whole.text();
   infinite.replace(infinite.find("60.000000"), 9, "NaN");
   EXPECT_THAT(refusal(infinite), HasSubstr("not JSON"));
+  EXPECT_THAT(refusal(infinite), HasSubstr("| some profilers write inf or NaN"));
   EXPECT_THAT(refusal(R"({"traceEvents": [3]})"), HasSubstr("traceEvents[0]: found number, expected an event"));
   EXPECT_THAT(refusal(R"({"traceEvents": []})"), HasSubstr("of 0 events none says what ran on a device"));
+}
+
+TEST(Torch, RangesThatEndBeforeTheyBeginAreLeftOut) {
+  TorchTrace trace;
+  trace.range("user_annotation", "ProfilerStep#1", 1, 0, 1000);
+  trace.module("Block_0", 0, 100);
+  trace.kernel(1, 10, 60);
+  trace.module("Block_1", 500, -500);
+  const MeasuredTimes times = parse(trace.text());
+  EXPECT_THAT(by_name(times), UnorderedElementsAre(Key("Block_0")));
+  EXPECT_THAT(times.notes, ElementsAre(HasSubstr("1 of the host's ranges")));
+}
+
+TEST(Torch, NumbersMayBeTexts) {
+  const MeasuredTimes times = parse(R"({"traceEvents": [
+      {"ph": "X", "cat": "user_annotation", "ts": "0", "dur": "50", "pid": 1, "tid": 1, "name": "h.3"},
+      {"ph": "X", "cat": "cuda_runtime", "ts": "1", "dur": 5, "pid": 1, "tid": 1, "name": "l", "args": {"correlation": "7"}},
+      {"ph": "X", "cat": "kernel", "ts": 60, "dur": "2.5", "pid": 1, "tid": 1, "name": "k", "args": {"correlation": "7"}}]})");
+  ASSERT_EQ(times.times.size(), 1u);
+  EXPECT_EQ(times.times[0].name, "h.3");
+  EXPECT_NEAR(*times.times[0].forward_ms, 0.0025, 1e-12);
 }
 
 // --- JAX's profiler ---
