@@ -11,6 +11,7 @@
 #include "common/base/check.h"
 #include "common/base/error.h"
 #include "common/base/join.h"
+#include "common/base/number_range.h"
 #include "common/base/numbers.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
@@ -387,9 +388,33 @@ class Attributor {
       if (positions.empty()) {
         leave(time.name, time.ms());
       } else {
+        if (given.line > 0) take_rows(positions, given);
         spread_over(positions, time);
       }
     }
+  }
+
+  // A table gives each position one time of a pass.
+  void take_rows(const std::vector<std::int32_t>& positions, const MeasuredTime& row) {
+    row_of_forward_.resize(own_.forward.size());
+    row_of_backward_.resize(own_.forward.size());
+    const auto take = [&](std::int32_t position, std::vector<const MeasuredTime*>* rows) {
+      const MeasuredTime*& taken = (*rows)[at(position)];
+      if (taken != nullptr) {
+        throw Error(ErrorKind::kData,
+                    row_place(row) + " is in part that of line " + std::to_string(taken->line) + ", '" +
+                        excerpt(taken->name, kShownColumns) + "'",
+                    "a part of a name is all layers that have it: leave out one of the two, or name layers in full");
+      }
+      taken = &row;
+    };
+    for (const std::int32_t p : positions) {
+      if (row.forward_ms || row.either_ms) take(p, &row_of_forward_);
+      if (row.backward_ms || row.either_ms) take(p, &row_of_backward_);
+    }
+  }
+  std::string row_place(const MeasuredTime& row) const {
+    return times_.source + ":" + std::to_string(row.line) + ": layer '" + excerpt(row.name, kShownColumns) + "'";
   }
 
   void add_every_layer(const MeasuredTime& time) {
@@ -526,8 +551,21 @@ class Attributor {
     return taken / estimate;
   }
 
+  // What hand-written times and an estimate can be apart; more is another unit, or a typing error.
+  void check_ratio(double ratio, const LayerSummary& layer, const std::vector<const MeasuredTime*>& rows) const {
+    if (ratio == 0 || (ratio <= kMostRatio && ratio >= 1 / kMostRatio) || rows.empty()) return;
+    for (std::int32_t p = layer.first_instruction - 1; p < layer.last_instruction; ++p) {
+      const MeasuredTime* const row = rows[at(p)];
+      if (row == nullptr) continue;
+      throw Error(ErrorKind::kData,
+                  row_place(*row) + ": its time is " + format_number(ratio) + " times the estimate, expected at most " +
+                      format_count(static_cast<long long>(kMostRatio)) + " times more or less",
+                  "times are in milliseconds");
+    }
+  }
+
   Scale scale_of(const std::vector<double>& own, const std::vector<double>& measured, const std::vector<bool>& covered,
-                 double of_the_rest) const {
+                 const std::vector<const MeasuredTime*>& rows, double of_the_rest) const {
     Scale scale;
     scale.factor.assign(own.size(), of_the_rest);
     scale.added.assign(own.size(), 0.0);
@@ -541,6 +579,7 @@ class Attributor {
         all = all && (covered[at(p)] || own[at(p)] <= 0);
       }
       if (!any) continue;
+      if (layer_own > 0) check_ratio(layer_taken / layer_own, layer, rows);
       for (std::int32_t p = layer.first_instruction - 1; p < layer.last_instruction; ++p) {
         if (all && own[at(p)] > 0) {
           scale.factor[at(p)] = measured[at(p)] / own[at(p)];
@@ -564,8 +603,9 @@ class Attributor {
       out_.notes.emplace_back("of the forward pass nothing was measured: it is scaled as the backward pass is");
     }
     const double either = forward ? *forward : backward.value_or(1);
-    forward_ = scale_of(own_.forward, measured_.forward, covered_forward_, forward.value_or(either));
-    backward_ = scale_of(own_.backward, measured_.backward, covered_backward_, backward.value_or(either));
+    forward_ = scale_of(own_.forward, measured_.forward, covered_forward_, row_of_forward_, forward.value_or(either));
+    backward_ =
+        scale_of(own_.backward, measured_.backward, covered_backward_, row_of_backward_, backward.value_or(either));
     const double optimizer =
         out_.optimizer_ms > 0 && model_.optimizer_ms > 0 ? out_.optimizer_ms / model_.optimizer_ms : 1;
 
@@ -647,6 +687,7 @@ class Attributor {
   std::map<std::pair<Named, std::string>, double> samples_of_;  // at which what is measured counts, where it says any
   Passes own_, measured_;                                       // estimated at the measured samples, and measured
   std::vector<bool> covered_forward_, covered_backward_;
+  std::vector<const MeasuredTime*> row_of_forward_, row_of_backward_;  // of a table, by position; empty: there is none
   std::map<std::string, double> left_over_;
   Scale forward_, backward_;
 

@@ -26,6 +26,7 @@ struct MeasuredTime {
   std::string name;
   std::string op_name;
   std::int64_t first = 0, last = 0;  // of kPositions, from 1
+  std::int64_t line = 0;             // of the table; 0: it is from none
   // Of one step, in ms. `either`: of a pass that the file does not tell.
   std::optional<double> forward_ms, backward_ms, either_ms;
   double samples = 0;      // of the micro-batch that was measured; 0: the file does not say

@@ -278,6 +278,24 @@ TEST(Attribution, LayersTakeWhatWasMeasured) {
   EXPECT_THROW(apply({time_of(Named::kLayer, "0", 1, 1)}, model, &scaled), Error);
 }
 
+TEST(Attribution, RowsOfATable) {
+  const Model model = profiled(layers_text());
+  const auto refusal = [&](const std::string& table) -> std::string {
+    ModelProfile scaled = model.profile;
+    try {
+      apply_measured(parse_measured(table, "t.csv"), model.module.graph, 0, &scaled);
+    } catch (const Error& error) {
+      return std::string(error.what()) + " | " + error.hint();
+    }
+    return "read";
+  };
+  EXPECT_EQ(refusal("layer,forward_ms,backward_ms\nh,1,\nh_0,,2\n"), "read");  // of two passes
+  EXPECT_THAT(refusal("layer,ms\nh,1\nh_0,2\n"), HasSubstr("t.csv:3: layer 'h_0' is in part that of line 2, 'h'"));
+  EXPECT_THAT(refusal("layer,forward_ms\nh_0,1\n1,2\n"), HasSubstr("t.csv:3: layer '1' is in part that of line 2"));
+  EXPECT_THAT(refusal("layer,forward_ms\nh_1,1\nh_0,1e29\n"), HasSubstr("t.csv:3: layer 'h_0': its time is"));
+  EXPECT_THAT(refusal("layer,forward_ms\nh_1,1e-29\nh_0,1\n"), HasSubstr("| times are in milliseconds"));
+}
+
 TEST(Attribution, ModulesOfAnotherFramework) {
   const Model model = profiled(layers_text());
   ModelProfile scaled;

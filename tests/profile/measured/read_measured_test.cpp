@@ -54,7 +54,9 @@ TEST(LayerCsv, HasLayersAndPasses) {
   EXPECT_EQ(times.times[2].backward_ms, 1e-3);
   EXPECT_EQ(times.times[2].named, Named::kLayer);
   EXPECT_EQ(times.times[3].named, Named::kOptimizer);
+  EXPECT_EQ(times.times[1].line, 5);
   EXPECT_EQ(parse("ms,layer\n4,a\n").times[0].either_ms, 4);
+  EXPECT_EQ(parse("Layer,Forward_ms\n\"a\" ,4\n").times[0].forward_ms, 4);
 }
 
 TEST(LayerCsv, SaysWhatIsWrong) {
@@ -71,6 +73,7 @@ TEST(LayerCsv, SaysWhatIsWrong) {
   EXPECT_THAT(refusal("layer,ms,ms\na,1,1\n"), HasSubstr("column ms is given twice"));
   EXPECT_THAT(refusal("layer\na\n"), HasSubstr("found no column of times"));
   EXPECT_THAT(refusal("layer,ms\n\"a,1\n"), HasSubstr("file:2: a quoted field is never closed"));
+  EXPECT_THAT(refusal("layer,ms\n\"a\"b,1\n"), HasSubstr("file:2: found 'b' behind a quoted field, expected a comma"));
   EXPECT_THAT(refusal("layer,ms\na,0\n"), HasSubstr("nothing that has a name took any time"));
 }
 
