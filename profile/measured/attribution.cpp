@@ -157,6 +157,11 @@ class Attributor {
                   "it has those of " + all);
     }
     out_.samples = asked > 0 ? asked : own;
+    if (asked <= 0 && known.empty() && times_.devices > 1) {
+      out_.notes.push_back("it is of " + format_count(times_.devices) +
+                           " devices, each of which is taken to have computed " + format_amount(own) +
+                           " samples: --measured-samples says how many");
+    }
     if (known.empty()) return;
     if (asked <= 0) {
       out_.samples = *std::min_element(known.begin(), known.end(),

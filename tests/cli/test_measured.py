@@ -110,6 +110,8 @@ class Measured(ProgramTest):
         self.assert_fails(run("automap-profile", MODEL, "--measured-samples", "4"), 2, "--measured-samples without --measured")
         self.assert_fails(run("automap-profile", MODEL, "--measured-hlo", MODEL), 2, "--measured-hlo without --measured")
         self.assert_fails(run("automap-profile", MODEL, "--measured", table, "-o", table), 2, "layers.csv")
+        for option in (("--measured-samples", "4"), ("--measured-hlo", MODEL)):
+            self.assert_fails(run("automap-infer", MODEL, "--cluster", "v100-1x8", *option), 2, f"{option[0]} without --measured")
         profile = self.folder / "step.csv"
         self.assertEqual(run("automap-profile", MODEL, "-o", profile).returncode, 0)
         self.assert_fails(run("automap-infer", profile, "--cluster", "v100-1x8", "--measured", table), 2, "--measured is for HLO")

@@ -278,6 +278,19 @@ TEST(Attribution, LayersTakeWhatWasMeasured) {
   EXPECT_THROW(apply({time_of(Named::kLayer, "0", 1, 1)}, model, &scaled), Error);
 }
 
+TEST(Attribution, SamplesOfSeveralDevicesAreAsked) {
+  const Model model = profiled(layers_text());
+  MeasuredTimes times;
+  times.devices = 8;
+  times.times = {time_of(Named::kScope, "h_0", 1, 2)};
+  ModelProfile scaled = model.profile;
+  EXPECT_THAT(apply_measured(times, model.module.graph, 0, &scaled).notes,
+              testing::Contains(HasSubstr("it is of 8 devices, each of which is taken to have computed 16 samples")));
+  scaled = model.profile;
+  EXPECT_THAT(apply_measured(times, model.module.graph, 2, &scaled).notes,
+              testing::Not(testing::Contains(HasSubstr("devices"))));
+}
+
 TEST(Attribution, RowsOfATable) {
   const Model model = profiled(layers_text());
   const auto refusal = [&](const std::string& table) -> std::string {
