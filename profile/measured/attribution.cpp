@@ -124,19 +124,19 @@ class Attributor {
 
  private:
   void check_model() const {
-    const std::string& own = model_.profile.source_sha256;
-    if (!times_.model_sha256.empty() && !own.empty() && times_.model_sha256 != own) {
+    if (times_.positions != 0 && times_.positions != model_.profile.size()) {
       throw Error(ErrorKind::kData,
-                  times_.source + ": it is of another file than " + model_.profile.model + ": its model_sha256 is " +
-                      printable(times_.model_sha256.substr(0, 12)) + "..., this model's is " + own.substr(0, 12) +
-                      "...",
-                  "give the model that the plan was made for, as it was given then");
+                  times_.source + ": it is of a model with " + format_count(times_.positions) + " positions, and " +
+                      model_.profile.model + " has " + format_count(model_.profile.size()),
+                  "give the module that the plan was made for, with --whole-loops where it was made with that");
     }
-    if (times_.positions == 0 || times_.positions == model_.profile.size()) return;
+    const std::string& own = model_.profile.source_sha256;
+    if (times_.model_sha256.empty() || own.empty() || times_.model_sha256 == own) return;
+    constexpr std::size_t kShown = 12;  // characters of a hash
     throw Error(ErrorKind::kData,
-                times_.source + ": it is of a model with " + format_count(times_.positions) + " positions, and " +
-                    model_.profile.model + " has " + format_count(model_.profile.size()),
-                "give the module that the plan was made for, with --whole-loops where it was made with that");
+                times_.source + ": it is of another file than " + model_.profile.model + ": its model_sha256 is " +
+                    printable(times_.model_sha256.substr(0, kShown)) + ", this model's is " + own.substr(0, kShown),
+                "give the module that the plan was made for, in the same form");
   }
 
   // --- Which of the times ---
