@@ -447,7 +447,10 @@ class Attributor {
     if (!layer_names_->knows_kinds()) return {};
     // Where every layer of a kind is known, what the model has beside them is outside. What ran elsewhere is nobody's:
     // data is loaded, a metric computed.
-    const std::vector<std::string> words = words_of(time.name);
+    std::vector<std::string> words = words_of(time.name);
+    const bool in_root = layer_names_->is_in_root(words);
+    // What the root is called ("GPT2LMHeadModel") says nothing of what is in it.
+    if (in_root) words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(layer_names_->root_size()));
     const auto says = [&](std::initializer_list<std::string_view> parts) {
       return std::any_of(words.begin(), words.end(), [&](const std::string& word) {
         return std::any_of(parts.begin(), parts.end(),
@@ -456,7 +459,7 @@ class Attributor {
     };
     if (says({"embed", "wte", "wpe"})) return outside(true, false);
     if (says({"head", "loss", "logit", "entropy"})) return outside(false, true);
-    return layer_names_->is_in_root(words) ? outside(true, true) : std::vector<std::int32_t>();
+    return in_root ? outside(true, true) : std::vector<std::int32_t>();
   }
 
   // Of the layers that are of no kind, those in front of the first of a kind, and those behind it.

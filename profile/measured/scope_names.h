@@ -33,6 +33,7 @@ class LayerNames {
   // Whether the words of a path begin with the outermost module that all layers of match_numbers() are in: net/0 of
   // net/0/block/0 and net/0/block/1.
   bool is_in_root(const std::vector<std::string>& path) const;
+  std::size_t root_size() const { return root_.size(); }  // in words; 0: there is no such module
 
  private:
   std::vector<std::vector<std::string>> words_;

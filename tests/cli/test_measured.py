@@ -112,6 +112,10 @@ class Measured(ProgramTest):
         self.assert_fails(run("automap-profile", MODEL, "--measured", table, "-o", table), 2, "layers.csv")
         for option in (("--measured-samples", "4"), ("--measured-hlo", MODEL)):
             self.assert_fails(run("automap-infer", MODEL, "--cluster", "v100-1x8", *option), 2, f"{option[0]} without --measured")
+        galvatron = self.put("galvatron.json", '{"layertype_0_bsz8_seq8": 1}')
+        for option in (("--measured-samples", "3"), ("--measured-hlo", "nowhere.hlo")):
+            self.assert_fails(run("automap-infer", MODEL, "--cluster", "v100-1x8", "--max-width", "1", "--measured", galvatron, *option), 3,
+                              "nowhere.hlo" if option[1] == "nowhere.hlo" else "has no times of 3 samples")
         profile = self.folder / "step.csv"
         self.assertEqual(run("automap-profile", MODEL, "-o", profile).returncode, 0)
         self.assert_fails(run("automap-infer", profile, "--cluster", "v100-1x8", "--measured", table), 2, "--measured is for HLO")

@@ -329,10 +329,10 @@ TEST(Attribution, OtherScopesAreNobodys) {
   for (std::size_t at = 0; (at = text.find("h_0", at)) != std::string::npos;) text.replace(at, 3, "wte");
   const Model model = profiled(text);
   ModelProfile scaled;
-  const Attribution found =
-      apply({time_of(Named::kScope, "Net_0/Block_0", 1, 2), time_of(Named::kScope, "Net_0/Block_1", 1, 2),
-             time_of(Named::kScope, "Net_0/Dropout_3", 1, 2), time_of(Named::kScope, "sampler", 4, 0)},
-            model, &scaled);
+  const Attribution found = apply(
+      {time_of(Named::kScope, "NetWithHead_0/Block_0", 1, 2), time_of(Named::kScope, "NetWithHead_0/Block_1", 1, 2),
+       time_of(Named::kScope, "NetWithHead_0/Dropout_3", 1, 2), time_of(Named::kScope, "sampler", 4, 0)},
+      model, &scaled);
   EXPECT_NEAR(found.attributed_ms(), 9, 1e-12);
   EXPECT_NEAR(layer_ms(scaled)["wte"], 3, 1e-9);
   ASSERT_EQ(found.left_over.size(), 1u);
