@@ -19,7 +19,7 @@
 #include "plan/emit/to_type.h"
 #include "plan/partition/width_profile.h"
 #include "profile/measured/attribution.h"
-#include "profile/measured/measured_times.h"
+#include "profile/measured/measured_options.h"
 #include "profile/profile_hlo.h"
 
 namespace automap::infer {
@@ -121,7 +121,7 @@ void drop_wider(int width, pipeline::Profile* profile) {
 }
 
 bool can_be_read_again(const InputOptions& options) {
-  for (const std::string& path : {options.path, options.measured}) {
+  for (const std::string& path : {options.path, options.measured.path, options.measured.hlo}) {
     std::error_code failed;
     const std::filesystem::file_status status = std::filesystem::status(path, failed);
     // A name of a table is no file.
@@ -146,7 +146,7 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
   if (const auto form = io::detect_profile(bytes)) {
     for (const auto& [name, value] :
          {std::pair("variables", options.variables), std::pair("device", options.device ? options.device->name : ""),
-          std::pair("batch-input", options.batch_inputs), std::pair("measured", options.measured),
+          std::pair("batch-input", options.batch_inputs), std::pair("measured", options.measured.path),
           std::pair("attention",
                     options.attention == "auto" || !options.attention_asked ? std::string() : options.attention),
           std::pair("sequence-parallel", options.sequence_parallel == "auto" || !options.sequence_parallel_asked
@@ -183,7 +183,7 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
   if (!architecture::is_description(bytes)) hlo::detect_hlo_form(bytes, source);
   if (!packed) input.sha256 = sha256_hex(bytes);
   measured::MeasuredTimes times;
-  if (!options.measured.empty()) times = measured::read_measured(options.measured);
+  if (options.measured.any()) times = measured::read_measured(options.measured);
   profile::ReadModule given = profile::read_module(std::move(bytes), source, options.step);
   const auto read = std::make_shared<hlo::HloModule>(std::move(given.module));
   hlo::HloModule& module = *read;
@@ -197,16 +197,16 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
   request.batch_inputs = options.batch_inputs;
   request.attention = profile::parse_attention_mode(options.attention);
   request.whole_loops = options.whole_loops;
-  request.places = !options.measured.empty();
+  request.places = options.measured.any();
   const std::vector<machine::DeviceModel> devices = profile::cluster_devices(options.device, cluster);
   std::string why_no_width;
   profile::ModelProfile model = partition::profile_with_widths(
       module, source, request, devices, cluster, widths_asked(options, cluster),
       {options.sequence_parallel == "auto", options.keep_shardings, options.given_widths}, &why_no_width);
   if (!why_no_width.empty()) input.notices.push_back("replicas have one device each: " + why_no_width);
-  if (!options.measured.empty()) {
-    const measured::AttributionSentences told =
-        measured::attribution_sentences(measured::apply_measured(times, module.graph, 0, &model));
+  if (options.measured.any()) {
+    const measured::AttributionSentences told = measured::attribution_sentences(
+        measured::apply_measured(times, module.graph, options.measured.samples, &model));
     input.notices.push_back("times are measured ones, " + told.measured + "; " + told.scaled);
   }
   input.profile = std::move(model.profile);

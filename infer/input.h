@@ -13,6 +13,7 @@
 #include "common/pipeline/profile.h"
 #include "infer/training_state.h"
 #include "plan/planners/frameworks.h"
+#include "profile/measured/measured_options.h"
 #include "profile/model_work.h"
 
 namespace automap::infer {
@@ -53,7 +54,7 @@ struct InputOptions {
   bool keep_shardings_asked = true;        // as attention_asked
   bool as_is = false;                      // one device's part of a partitioned model is planned. HLO only
   bool whole_loops = false;                // loops over layers stay one position. HLO only
-  std::string measured;                    // --measured FILE; empty: times are estimated. HLO only
+  measured::MeasuredOptions measured;      // HLO only
   architecture::StepOptions step;          // of a description
   // True: a profile's bytes are hashed, which takes a tenth of a one-shot plan. A model's always are.
   bool sha256 = true;

@@ -19,6 +19,7 @@
 #include "infer/vary.h"
 #include "profile/description_options.h"
 #include "profile/fused_chains.h"
+#include "profile/measured/measured_options.h"
 
 namespace automap::infer {
 namespace {
@@ -111,14 +112,7 @@ void declare_input(OptionTable& table, InferOptions& o) {
            "fused for f16 and bf16 on devices from A100 on (auto)")
       .choices(profile::attention_modes())
       .traits(kInProvenance | kAsked | kOfGivenPlan | kAskedAgain);
-  table
-      .add(
-          &o.input.measured, "measured",
-          "scale the times of a model by measured ones, as automap-profile does: a trace of torch.profiler or of JAX's "
-          "profiler, a table layer,forward_ms,backward_ms, or a profile of Aceso or Galvatron")
-      .reads_folder()
-      .metavar("FILE")
-      .traits(kAsked);
+  measured::declare_measured(table, &o.input.measured, kAsked);
   table
       .add(&o.device, "device",
            "for the times of an HLO input: a device file, which then stands for the cluster's devices, or the device "
@@ -486,6 +480,7 @@ void check_mode(const OptionTable& table, const InferOptions& o) {
   const int given = (o.plan.empty() ? 0 : 1) + (o.layout.empty() ? 0 : 1) + (o.sweep ? 1 : 0);
   if (given > 1) throw Error(ErrorKind::kUsage, "--plan, --layout and --sweep exclude one another");
   check_measured(o);
+  measured::check_measured_options(o.input.measured);
   if (o.searches()) return;
   const std::string mode = !o.plan.empty() ? "--plan" : !o.layout.empty() ? "--layout" : "--sweep";
   if (o.sweep && !o.explain.empty()) {

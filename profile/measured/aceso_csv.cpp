@@ -40,7 +40,7 @@ MeasuredTimes read_aceso(std::string_view text, const std::string& source) {
   const std::vector<TableRow> rows = table_rows(text, source);
   const TableRow& header = rows.front();
   std::map<std::string, std::size_t> column;
-  for (std::size_t i = 0; i < header.fields.size(); ++i) column.emplace(header.fields[i], i);
+  for (std::size_t i = 0; i < header.fields.size(); ++i) column.emplace(lower_case(header.fields[i]), i);
   for (const char* needed : {"op_name", "forward-compute", "backward-compute"}) {
     if (column.count(needed) != 0) continue;
     throw Error(ErrorKind::kData,

@@ -11,6 +11,7 @@
 #include "common/base/check.h"
 #include "common/base/error.h"
 #include "common/base/join.h"
+#include "common/base/number_range.h"
 #include "common/base/numbers.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
@@ -92,7 +93,8 @@ class Attributor {
     out_.steps = times.steps;
     out_.steps_by = times.steps_by;
     out_.communication_ms = times.communication_ms;
-    check_positions();
+    out_.notes = times.notes;
+    check_model();
     choose_samples(samples);
     own_ = passes_at(model_.profile, out_.samples);
     const std::size_t n = own_.forward.size();
@@ -121,17 +123,28 @@ class Attributor {
   }
 
  private:
-  void check_positions() const {
-    if (times_.positions == 0 || times_.positions == model_.profile.size()) return;
+  void check_model() const {
+    if (times_.positions != 0 && times_.positions != model_.profile.size()) {
+      throw Error(ErrorKind::kData,
+                  times_.source + ": it is of a model with " + format_count(times_.positions) + " positions, and " +
+                      model_.profile.model + " has " + format_count(model_.profile.size()),
+                  "give the module that the plan was made for, with --whole-loops where it was made with that");
+    }
+    const std::string& own = model_.profile.source_sha256;
+    if (times_.model_sha256.empty() || own.empty() || times_.model_sha256 == own) return;
+    constexpr std::size_t kShown = 12;  // characters of a hash
     throw Error(ErrorKind::kData,
-                times_.source + ": it is of a model with " + format_count(times_.positions) + " positions, and " +
-                    model_.profile.model + " has " + format_count(model_.profile.size()),
-                "give the module that the plan was made for, with --whole-loops where it was made with that");
+                times_.source + ": it is of another file than " + model_.profile.model + ": its model_sha256 is " +
+                    printable(times_.model_sha256.substr(0, kShown)) + ", this model's is " + own.substr(0, kShown),
+                "give the module that the plan was made for, in the same form");
   }
 
   // --- Which of the times ---
 
-  // Chooses, among several numbers of samples, the nearest to the model's.
+  static double apart(double a, double b) { return std::abs(std::log(a / b)); }
+
+  // Chooses, among several numbers of samples, the nearest to the model's; for a kind without times there, the nearest
+  // to that.
   void choose_samples(double asked) {
     const auto own = static_cast<double>(pipeline::own_samples(model_.profile));
     std::set<double> known;
@@ -140,17 +153,46 @@ class Attributor {
     }
     if (asked > 0 && !known.empty() && known.count(asked) == 0) {
       std::string all;
-      for (const double samples : known) all += (all.empty() ? "" : ", ") + format_number(samples);
-      throw Error(ErrorKind::kData, times_.source + ": has no times of " + format_number(asked) + " samples",
+      for (const double samples : known) all += (all.empty() ? "" : ", ") + format_amount(samples);
+      throw Error(ErrorKind::kData, times_.source + ": has no times of " + format_amount(asked) + " samples",
                   "it has those of " + all);
     }
     out_.samples = asked > 0 ? asked : own;
-    if (asked > 0 || known.empty()) return;
-    out_.samples = *std::min_element(known.begin(), known.end(), [&](double a, double b) {
-      return std::abs(std::log(a / own)) < std::abs(std::log(b / own));
-    });
+    if (asked <= 0 && known.empty() && times_.devices > 1) {
+      out_.notes.push_back("it is of " + format_count(times_.devices) +
+                           " devices, each of which is taken to have computed " + format_amount(own) +
+                           " samples: --measured-samples says how many");
+    }
+    if (known.empty()) return;
+    if (asked <= 0) {
+      out_.samples = *std::min_element(known.begin(), known.end(),
+                                       [&](double a, double b) { return apart(a, own) < apart(b, own); });
+    }
+    for (const MeasuredTime& time : times_.times) {
+      if (time.samples <= 0) continue;
+      const auto [chosen, is_new] = samples_of_.emplace(std::pair(time.named, time.name), time.samples);
+      if (!is_new && apart(time.samples, out_.samples) < apart(chosen->second, out_.samples)) {
+        chosen->second = time.samples;
+      }
+    }
+    for (const auto& [what, samples] : samples_of_) {
+      if (samples == out_.samples) continue;
+      out_.notes.push_back("of '" + excerpt(what.second, kShownColumns) + "' there are no times of " +
+                           format_amount(out_.samples) + " samples: those of " + format_amount(samples) +
+                           ", in proportion");
+    }
   }
-  bool counts(const MeasuredTime& time) const { return time.samples == 0 || time.samples == out_.samples; }
+
+  // The time at out_.samples; none: another one of the same name is.
+  std::optional<MeasuredTime> chosen(const MeasuredTime& given) const {
+    if (given.samples <= 0) return given;
+    if (samples_of_.at({given.named, given.name}) != given.samples) return std::nullopt;
+    MeasuredTime time = given;
+    for (std::optional<double>* ms : {&time.forward_ms, &time.backward_ms, &time.either_ms}) {
+      if (*ms) **ms *= out_.samples / given.samples;
+    }
+    return time;
+  }
 
   // --- To positions ---
 
@@ -335,8 +377,11 @@ class Attributor {
       if (time.named == Named::kScope || time.named == Named::kLayer) paths.push_back(time.name);
     }
     layer_names_->match_numbers(paths);
-    for (const MeasuredTime& time : times_.times) {
-      if (time.named == Named::kInstruction || !counts(time)) continue;
+    for (const MeasuredTime& given : times_.times) {
+      if (given.named == Named::kInstruction) continue;
+      const std::optional<MeasuredTime> at_samples = chosen(given);
+      if (!at_samples) continue;
+      const MeasuredTime& time = *at_samples;
       if (time.named == Named::kOptimizer) {
         out_.optimizer_ms += time.ms();
         continue;
@@ -349,9 +394,33 @@ class Attributor {
       if (positions.empty()) {
         leave(time.name, time.ms());
       } else {
+        if (given.line > 0) take_rows(positions, given);
         spread_over(positions, time);
       }
     }
+  }
+
+  // A table gives each position one time of a pass.
+  void take_rows(const std::vector<std::int32_t>& positions, const MeasuredTime& row) {
+    row_of_forward_.resize(own_.forward.size());
+    row_of_backward_.resize(own_.forward.size());
+    const auto take = [&](std::int32_t position, std::vector<const MeasuredTime*>* rows) {
+      const MeasuredTime*& taken = (*rows)[at(position)];
+      if (taken != nullptr) {
+        throw Error(ErrorKind::kData,
+                    row_place(row) + " is in part that of line " + std::to_string(taken->line) + ", '" +
+                        excerpt(taken->name, kShownColumns) + "'",
+                    "a part of a name is all layers that have it: leave out one of the two, or name layers in full");
+      }
+      taken = &row;
+    };
+    for (const std::int32_t p : positions) {
+      if (row.forward_ms || row.either_ms) take(p, &row_of_forward_);
+      if (row.backward_ms || row.either_ms) take(p, &row_of_backward_);
+    }
+  }
+  std::string row_place(const MeasuredTime& row) const {
+    return times_.source + ":" + std::to_string(row.line) + ": layer '" + excerpt(row.name, kShownColumns) + "'";
   }
 
   void add_every_layer(const MeasuredTime& time) {
@@ -377,8 +446,12 @@ class Attributor {
     const std::vector<int> layers = layer_names_->find(time.name);
     if (!layers.empty()) return positions_of(layers);
     if (!layer_names_->knows_kinds()) return {};
-    // Where every layer of a kind is known, a name in none of them is outside.
-    const std::vector<std::string> words = words_of(time.name);
+    // Where every layer of a kind is known, a name in the model that is in none of them is outside. Other names (data
+    // loading, metrics) are not the model's.
+    std::vector<std::string> words = words_of(time.name);
+    const bool in_root = layer_names_->is_in_root(words);
+    // The root's own name ("GPT2LMHeadModel") says nothing about its parts.
+    if (in_root) words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(layer_names_->root_size()));
     const auto says = [&](std::initializer_list<std::string_view> parts) {
       return std::any_of(words.begin(), words.end(), [&](const std::string& word) {
         return std::any_of(parts.begin(), parts.end(),
@@ -387,7 +460,7 @@ class Attributor {
     };
     if (says({"embed", "wte", "wpe"})) return outside(true, false);
     if (says({"head", "loss", "logit", "entropy"})) return outside(false, true);
-    return outside(true, true);
+    return in_root ? outside(true, true) : std::vector<std::int32_t>();
   }
 
   // The positions of the layers that are of no kind: those in front of the first layer of a kind, and those behind it.
@@ -487,8 +560,21 @@ class Attributor {
     return taken / estimate;
   }
 
+  // What hand-written times and an estimate can be apart; more is another unit, or a typing error.
+  void check_ratio(double ratio, const LayerSummary& layer, const std::vector<const MeasuredTime*>& rows) const {
+    if (ratio == 0 || (ratio <= kMostRatio && ratio >= 1 / kMostRatio) || rows.empty()) return;
+    for (std::int32_t p = layer.first_instruction - 1; p < layer.last_instruction; ++p) {
+      const MeasuredTime* const row = rows[at(p)];
+      if (row == nullptr) continue;
+      throw Error(ErrorKind::kData,
+                  row_place(*row) + ": its time is " + format_number(ratio) + " times the estimate, expected at most " +
+                      format_count(static_cast<long long>(kMostRatio)) + " times more or less",
+                  "times are in milliseconds");
+    }
+  }
+
   Scale scale_of(const std::vector<double>& own, const std::vector<double>& measured, const std::vector<bool>& covered,
-                 double of_the_rest) const {
+                 const std::vector<const MeasuredTime*>& rows, double of_the_rest) const {
     Scale scale;
     scale.factor.assign(own.size(), of_the_rest);
     scale.added.assign(own.size(), 0.0);
@@ -502,6 +588,7 @@ class Attributor {
         all = all && (covered[at(p)] || own[at(p)] <= 0);
       }
       if (!any) continue;
+      if (layer_own > 0) check_ratio(layer_taken / layer_own, layer, rows);
       for (std::int32_t p = layer.first_instruction - 1; p < layer.last_instruction; ++p) {
         if (all && own[at(p)] > 0) {
           scale.factor[at(p)] = measured[at(p)] / own[at(p)];
@@ -525,8 +612,9 @@ class Attributor {
       out_.notes.emplace_back("of the forward pass nothing was measured: it is scaled as the backward pass is");
     }
     const double either = forward ? *forward : backward.value_or(1);
-    forward_ = scale_of(own_.forward, measured_.forward, covered_forward_, forward.value_or(either));
-    backward_ = scale_of(own_.backward, measured_.backward, covered_backward_, backward.value_or(either));
+    forward_ = scale_of(own_.forward, measured_.forward, covered_forward_, row_of_forward_, forward.value_or(either));
+    backward_ =
+        scale_of(own_.backward, measured_.backward, covered_backward_, row_of_backward_, backward.value_or(either));
     const double optimizer =
         out_.optimizer_ms > 0 && model_.optimizer_ms > 0 ? out_.optimizer_ms / model_.optimizer_ms : 1;
 
@@ -605,8 +693,10 @@ class Attributor {
   const graph::Graph& graph_;
   ModelProfile& model_;
   Attribution out_;
-  Passes own_, measured_;  // estimated at the measured samples, and measured
+  std::map<std::pair<Named, std::string>, double> samples_of_;  // at which what is measured counts, where it says any
+  Passes own_, measured_;                                       // estimated at the measured samples, and measured
   std::vector<bool> covered_forward_, covered_backward_;
+  std::vector<const MeasuredTime*> row_of_forward_, row_of_backward_;  // of a table, by position; empty: there is none
   std::map<std::string, double> left_over_;
   Scale forward_, backward_;
 
@@ -644,7 +734,8 @@ AttributionSentences attribution_sentences(const Attribution& a) {
                      format_ms(a.forward_ms) + ", backward " + format_ms(a.backward_ms);
   if (a.optimizer_ms > 0) text += ", optimizer " + format_ms(a.optimizer_ms);
   if (a.other_ms > 0) text += ", metrics " + format_ms(a.other_ms);
-  if (a.communication_ms > 0) text += "; communication beside that " + format_ms(a.communication_ms);
+  if (a.communication_ms > 0)
+    text += "; communication and copies of the host beside that " + format_ms(a.communication_ms);
   if (!a.left_over.empty()) {
     text += "; not the model's:";
     constexpr std::size_t kShown = 3;

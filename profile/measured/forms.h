@@ -12,6 +12,12 @@ namespace automap::measured {
 // Shown where a file is refused.
 constexpr const char* kMeasuredHint = "docs/profile.md, \"Measured times\", describes what is read";
 
+// What is read, for people: in --help, and where a file is none of it.
+constexpr const char* kMeasuredForms =
+    "a trace of torch.profiler or of JAX's profiler (*.trace.json.gz), a table with a header "
+    "layer,forward_ms,backward_ms, a table of Aceso, a computation profile of Galvatron, or the folder of automap run "
+    "--measure";
+
 constexpr int kShownColumns = 60;  // of what was found
 
 inline bool begins(std::string_view text, std::string_view with) {

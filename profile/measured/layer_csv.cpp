@@ -4,8 +4,8 @@
 //   embed,0.8,1.1
 //   h/0,2.1,4.3
 //
-// A layer is named as automap-profile prints it, by a part of that name that no other has, or by its number in that
-// order, from 1. `ms` in place of the two is both passes together. `optimizer` names the update.
+// A layer is named as automap-profile prints it, or by its number in that order, from 1; a part of a name is all layers
+// that have it: "h" every h/N. `ms` in place of the two is both passes together. `optimizer` names the update.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -26,7 +26,7 @@ MeasuredTimes read_layer_csv(std::string_view text, const std::string& source) {
   std::map<std::string, std::size_t> column;
   const TableRow& header = rows.front();
   for (std::size_t i = 0; i < header.fields.size(); ++i) {
-    const std::string& name = header.fields[i];
+    const std::string name = lower_case(header.fields[i]);
     if (name != "layer" && name != "forward_ms" && name != "backward_ms" && name != "ms") {
       fail(header, "unknown column '" + excerpt(name, 40) + "', expected layer, forward_ms, backward_ms or ms");
     }
@@ -46,6 +46,7 @@ MeasuredTimes read_layer_csv(std::string_view text, const std::string& source) {
                     std::to_string(header.fields.size()) + " as the header has");
     }
     MeasuredTime time;
+    time.line = static_cast<std::int64_t>(row.line);
     time.name = row.fields[column.at("layer")];
     time.named = time.name == "optimizer" ? Named::kOptimizer : Named::kLayer;
     if (time.name.empty()) fail(row, "the layer has no name");

@@ -26,6 +26,7 @@ struct MeasuredTime {
   std::string name;
   std::string op_name;
   std::int64_t first = 0, last = 0;  // of kPositions, from 1
+  std::int64_t line = 0;             // of the table; 0: the form has no lines
   // Times of one step, in ms. `either`: the file does not tell the pass.
   std::optional<double> forward_ms, backward_ms, either_ms;
   double samples = 0;      // of the micro-batch that was measured; 0: the file does not say
@@ -40,12 +41,14 @@ struct MeasuredTimes {
   std::vector<MeasuredTime> times;
   // Time of one step, in ms, without a name that could be a model's: kernels outside of all modules.
   double nameless_ms = 0;
-  double communication_ms = 0;  // of one step: collectives and the like, which are no computation
-  std::int64_t steps = 1;       // that were averaged
-  std::string steps_by;         // what they were told by, "ProfilerStep"; empty: the file is of one step
-  int devices = 1;              // that were averaged
-  std::int64_t positions = 0;   // of the model that was measured; 0: the file does not say
-  std::string module;           // of an XLA trace: the module that most of the time was in
+  double communication_ms = 0;     // of one step: collectives and copies of the host, which are no computation
+  std::int64_t steps = 1;          // that were averaged
+  std::string steps_by;            // what they were told by, "ProfilerStep"; empty: the file is of one step
+  int devices = 1;                 // that were averaged
+  std::int64_t positions = 0;      // of the model that was measured; 0: the file does not say
+  std::string model_sha256;        // of the file of that model, where the times say it
+  std::string module;              // of an XLA trace: the module that most of the time was in
+  std::vector<std::string> notes;  // of what was read, for people
 };
 
 // The file's form is told from its bytes, gzipped or not: a trace of torch.profiler, one of JAX's profiler

@@ -29,6 +29,7 @@ MeasuredTimes read_program_times(const Json& document, const std::string& source
   out.source = source;
   out.form = "times of programs";
   out.positions = root.at("positions").integer(1, kMostPositions);
+  if (root.has("model_sha256")) out.model_sha256 = root.at("model_sha256").text();
   const double samples = root.at("samples").number(1, 1 << 30, "a number of samples");
   std::map<std::pair<std::int64_t, std::int64_t>, double> forward;
   double update = 0;

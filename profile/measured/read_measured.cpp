@@ -13,11 +13,8 @@ namespace automap::measured {
 namespace {
 
 [[noreturn]] void unknown_form(const std::string& source, const std::string& found) {
-  throw Error(
-      ErrorKind::kData, source + ": no form of measured times that is known: " + found,
-      "expected a trace of torch.profiler or of JAX's profiler (*.trace.json.gz), a table with a header "
-      "layer,forward_ms,backward_ms, a table of Aceso, a computation profile of Galvatron, or what automap run DIR "
-      "--measure writes");
+  throw Error(ErrorKind::kData, source + ": no form of measured times that is known: " + found,
+              std::string("expected ") + kMeasuredForms);
 }
 
 MeasuredTimes parse_json_form(std::string_view text, bool array, const std::string& source) {

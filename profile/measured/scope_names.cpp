@@ -98,7 +98,11 @@ LayerNames::LayerNames(const std::vector<std::string>& names) {
     kinds_.push_back(kind);
   }
   for (int layer = 0; layer < static_cast<int>(words_.size()); ++layer) {
+    const Words& words = words_[static_cast<std::size_t>(layer)];
     if (inside.count(layer) == 0) outside_.push_back(layer);
+    // Of a kind, or a part of one that is.
+    numbered_.push_back(inside.count(layer) != 0 ||
+                        (!words.empty() && std::any_of(words.begin(), words.end() - 1, is_number)));
   }
 }
 
@@ -131,24 +135,49 @@ void LayerNames::match_numbers(const std::vector<std::string>& paths) {
     std::size_t place = 0;
     for (const auto& [length, number] : best->second.numbers) other_words_[best->first][number] = kind[place++];
   }
+  // The outermost module around the layers. Layers that run again within the backward pass are in none by their paths.
+  Words common;
+  for (const std::string& path : paths) {
+    const Words words = words_of(path);
+    std::size_t i = 1;
+    while (i < words.size() && (!is_number(words[i]) || other_words_.count(key_of(words, i)) == 0)) ++i;
+    if (i >= words.size() || i == 1) continue;
+    const Words around(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(i - 1));
+    if (common.empty()) {
+      common = around;
+      continue;
+    }
+    common.erase(std::mismatch(common.begin(), common.end(), around.begin(), around.end()).first, common.end());
+    if (common.empty()) break;  // there is no such module
+  }
+  if (!common.empty()) common.resize(common.size() > 1 && is_number(common[1]) ? 2 : 1);
+  root_ = std::move(common);
+}
+
+bool LayerNames::is_in_root(const std::vector<std::string>& path) const {
+  return !root_.empty() && path.size() >= root_.size() && std::equal(root_.begin(), root_.end(), path.begin());
 }
 
 std::vector<int> LayerNames::find(std::string_view path) const {
   const Words words = words_of(path);
   if (words.empty()) return {};
   // A layer that the path is inside of: the one that says most, and of those the innermost.
-  int best = -1;
-  std::pair<std::size_t, std::size_t> best_rank{0, 0};
-  for (std::size_t layer = 0; layer < words_.size(); ++layer) {
-    const std::size_t at = run_in(words_[layer], words);
-    if (at == words.size()) continue;
-    const std::pair<std::size_t, std::size_t> rank{words_[layer].size(), at + 1};
-    if (rank > best_rank) {
-      best = static_cast<int>(layer);
-      best_rank = rank;
+  const auto around = [&](bool numbered) {
+    int best = -1;
+    std::pair<std::size_t, std::size_t> best_rank{0, 0};
+    for (std::size_t layer = 0; layer < words_.size(); ++layer) {
+      if (numbered_[layer] != numbered) continue;
+      const std::size_t at = run_in(words_[layer], words);
+      if (at == words.size()) continue;
+      const std::pair<std::size_t, std::size_t> rank{words_[layer].size(), at + 1};
+      if (rank > best_rank) {
+        best = static_cast<int>(layer);
+        best_rank = rank;
+      }
     }
-  }
-  if (best >= 0) return {best};
+    return best;
+  };
+  if (const int layer = around(true); layer >= 0) return {layer};
   for (std::size_t i = 1; i < words.size(); ++i) {
     if (!is_number(words[i]) || is_number(words[i - 1])) continue;
     const auto kind = other_words_.find(key_of(words, i));
@@ -156,6 +185,8 @@ std::vector<int> LayerNames::find(std::string_view path) const {
     const auto layer = kind->second.find(words[i]);
     if (layer != kind->second.end()) return {layer->second};
   }
+  // "norm" is the model's only outside of the numbered layers, each of which has one.
+  if (const int layer = around(false); layer >= 0) return {layer};
   // Layers inside of the path, or an abbreviation of one.
   std::vector<int> inside;
   for (std::size_t layer = 0; layer < words_.size(); ++layer) {

@@ -31,12 +31,18 @@ class LayerNames {
   std::vector<int> find(std::string_view path) const;
   // True if all layers of a kind were found under other words (match_numbers), or any by their own.
   bool knows_kinds() const { return !other_words_.empty(); }
+  // Whether the words of a path begin with the outermost module that all layers of match_numbers() are in: net/0 of
+  // net/0/block/0 and net/0/block/1.
+  bool is_in_root(const std::vector<std::string>& path) const;
+  std::size_t root_size() const { return root_.size(); }  // in words; 0: there is no such module
 
  private:
   std::vector<std::vector<std::string>> words_;
+  std::vector<bool> numbered_;  // by layer: of a kind, or with a number in front of its last word
   std::vector<std::vector<int>> kinds_;
   std::vector<int> outside_;
   std::map<std::string, std::map<std::string, int>> other_words_;  // words in front of a number -> number -> layer
+  std::vector<std::string> root_;                                  // empty: there is none
 };
 
 }  // namespace automap::measured

@@ -1,6 +1,7 @@
 #include "profile/measured/table.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 
 #include "common/base/error.h"
@@ -42,13 +43,26 @@ TableRow row_of_line(std::string_view line, std::size_t number, const std::strin
       throw Error(ErrorKind::kData, source + ":" + std::to_string(number) + ": a quoted field is never closed",
                   kMeasuredHint);
     }
+    const std::size_t end = std::min(rest.find(',', i), rest.size());
+    if (const std::string_view behind = without_blanks(rest.substr(i + 1, end - i - 1)); !behind.empty()) {
+      throw Error(ErrorKind::kData,
+                  source + ":" + std::to_string(number) + ": found '" + excerpt(behind, kShownColumns) +
+                      "' behind a quoted field, expected a comma (a quote inside of a field is doubled)",
+                  kMeasuredHint);
+    }
     row.fields.push_back(std::move(field));
-    at += std::min(rest.find(',', i), rest.size()) + 1;
+    at += end + 1;
   }
   return row;
 }
 
 }  // namespace
+
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
 
 std::vector<TableRow> table_rows(std::string_view text, const std::string& source) {
   std::vector<TableRow> rows;
@@ -73,7 +87,7 @@ bool has_column(std::string_view text, std::string_view name) {
       const std::size_t comma = std::min(line.find(',', at), line.size());
       std::string_view field = without_blanks(line.substr(at, comma - at));
       if (field.size() >= 2 && field.front() == '"' && field.back() == '"') field = field.substr(1, field.size() - 2);
-      if (field == name) return true;
+      if (lower_case(field) == name) return true;
       at = comma + 1;
     }
     return false;

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/base/join.h"
+#include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "profile/measured/forms.h"
 #include "profile/measured/trace_events.h"
@@ -31,11 +33,10 @@ class Scopes {
     return at->second;
   }
   std::string path(std::uint32_t scope, const Names& names) const {
-    std::string out;
-    for (; scope != kNowhere; scope = parents_[scope]) {
-      out = names.text(names_[scope]) + (out.empty() ? "" : "/") + out;
-    }
-    return out;
+    std::vector<std::string> parts;
+    for (; scope != kNowhere; scope = parents_[scope]) parts.push_back(names.text(names_[scope]));
+    std::reverse(parts.begin(), parts.end());
+    return join(parts, "/");
   }
 
  private:
@@ -49,10 +50,20 @@ struct Place {
   std::int64_t sequence = -1;  // of the forward operation, in the backward pass
 };
 
+// Modules, annotations and operations inside of each other; real ones are some 60 deep.
+constexpr std::size_t kMostDepth = 256;
+
+// True if `range` runs behind a range that ends at `end`, not inside of it. Ends are rounded: siblings overlap by a
+// hair, and a child may end a hair behind its parent. The middle of the range tells the two apart.
+bool runs_behind(const Range& range, double end) {
+  return range.begin + (range.end - range.begin) / 2 >= end;
+}
+
 // Finds the place of the host at each launch. `forward`: by sequence number, the places of forward operations.
 class Sweep {
  public:
-  Sweep(TraceEvents* events, Scopes* scopes) : events_(*events), scopes_(*scopes) {
+  Sweep(TraceEvents* events, Scopes* scopes, const std::string& source)
+      : events_(*events), scopes_(*scopes), source_(source) {
     std::sort(events_.ranges.begin(), events_.ranges.end(), [](const Range& a, const Range& b) {
       if (a.thread != b.thread) return a.thread < b.thread;
       if (a.begin != b.begin) return a.begin < b.begin;
@@ -84,14 +95,25 @@ class Sweep {
   };
 
   void enter(const Range& range) {
-    while (!open_.empty() && open_.back().end <= range.begin) open_.pop_back();
+    while (!open_.empty() && (open_.back().end <= range.begin || runs_behind(range, open_.back().end)))
+      open_.pop_back();
+    if (open_.size() == kMostDepth) {
+      throw Error(ErrorKind::kData,
+                  source_ + ": '" + excerpt(events_.names.text(range.name), kShownColumns) + "' is inside of " +
+                      format_count(static_cast<long long>(kMostDepth)) + " other ranges, the most there can be",
+                  kMeasuredHint);
+    }
     Open open;
     open.end = range.end;
-    if (!open_.empty()) open.place = open_.back().place;
+    if (!open_.empty()) {
+      open.end = std::min(open.end, open_.back().end);  // so that the innermost is the first to end
+      open.place = open_.back().place;
+    }
     switch (range.kind) {
       case Range::Kind::kModule:
       case Range::Kind::kAnnotation: open.place.scope = scopes_.inside(open.place.scope, range.name); break;
-      case Range::Kind::kOptimizer: open.place.optimizer = true; break;
+      case Range::Kind::kOptimizer:
+      case Range::Kind::kZeroGradients: open.place.optimizer = true; break;
       case Range::Kind::kStep: break;
       case Range::Kind::kForwardOp:
         // The last that begins with a number is the one that autograd notes it of.
@@ -141,6 +163,7 @@ class Sweep {
 
   TraceEvents& events_;
   Scopes& scopes_;
+  const std::string& source_;
   std::vector<Open> open_;
   std::uint32_t thread_ = 0;
   std::unordered_map<std::int64_t, std::uint32_t> forward_, recomputed_;  // scopes of forward operations
@@ -169,22 +192,34 @@ class Steps {
   std::vector<std::pair<double, double>> steps_;
 };
 
-// Without those: how often the optimizer ran, else how often the outermost module did.
+// Without those: how often the optimizer ran, else how often the outermost module did. Several optimizers of a step run
+// with no module between them.
 std::int64_t repeated(const TraceEvents& events, std::string* by) {
-  std::int64_t updates = 0;
+  std::vector<std::pair<double, double>> updates;
+  std::vector<double> modules;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::int64_t> outermost;  // by thread and name
   std::map<std::uint32_t, double> busy;                                       // until when
   for (const Range& range : events.ranges) {
-    if (range.kind == Range::Kind::kOptimizer) ++updates;
+    if (range.kind == Range::Kind::kOptimizer) updates.emplace_back(range.begin, range.end);
     if (range.kind != Range::Kind::kModule) continue;
+    modules.push_back(range.begin);
     double& until = busy[range.thread];
-    if (range.begin < until) continue;
+    if (!runs_behind(range, until)) continue;
     until = range.end;
     ++outermost[{range.thread, range.name}];
   }
-  if (updates > 0) {
-    if (updates > 1) *by = "Optimizer.step";
-    return updates;
+  if (!updates.empty()) {
+    std::sort(updates.begin(), updates.end());
+    std::sort(modules.begin(), modules.end());
+    std::int64_t steps = 1;
+    double end = updates.front().second;
+    for (const auto& update : updates) {
+      const auto ran = std::lower_bound(modules.begin(), modules.end(), end);
+      if (modules.empty() ? update.first >= end : ran != modules.end() && *ran < update.first) ++steps;
+      end = std::max(end, update.second);
+    }
+    *by = "Optimizer.step";
+    return steps;
   }
   std::int64_t most = 1;
   for (const auto& [module, count] : outermost) most = std::max(most, count);
@@ -201,7 +236,7 @@ MeasuredTimes torch_times(TraceEvents events, const std::string& source) {
                 "with_stack=True, with_modules=True)");
   }
   Scopes scopes;
-  const Sweep sweep(&events, &scopes);
+  const Sweep sweep(&events, &scopes, source);
   const Steps steps(events.ranges);
   MeasuredTimes out;
   out.source = source;
@@ -216,7 +251,7 @@ MeasuredTimes torch_times(TraceEvents events, const std::string& source) {
     devices[kernel.device] = true;
     const std::string& name = events.names.text(kernel.name);
     const std::uint32_t scope = place == nullptr ? Scopes::kNowhere : sweep.scope(*place);
-    if (name.find("nccl") != std::string::npos) {
+    if (name.find("nccl") != std::string::npos || begins(name, "Memcpy HtoD") || begins(name, "Memcpy DtoH")) {
       communication += kernel.us;
     } else if (place != nullptr && place->optimizer) {
       update += kernel.us;
@@ -235,8 +270,20 @@ MeasuredTimes torch_times(TraceEvents events, const std::string& source) {
         source + ": no kernel was launched in one of its " + format_count(steps.count()) + " steps (ProfilerStep)",
         kMeasuredHint);
   }
-  out.steps = steps.any() ? steps.count() : repeated(events, &out.steps_by);
-  if (steps.any()) out.steps_by = "ProfilerStep";
+  if (steps.any()) {
+    out.steps = steps.count();
+    out.steps_by = "ProfilerStep";
+  } else {
+    out.steps = repeated(events, &out.steps_by);
+    out.notes.push_back(
+        "nothing in the trace says where a step begins (ProfilerStep, by profiler.step()): it is taken for " +
+        format_count(out.steps) + (out.steps == 1 ? " step" : " steps") +
+        (out.steps_by.empty() ? "" : ", by " + out.steps_by));
+  }
+  if (events.skipped > 0) {
+    out.notes.push_back(format_count(events.skipped) +
+                        " of the host's ranges, which would end before they begin, left out");
+  }
   out.devices = static_cast<int>(devices.size());
   const double share = 1e-3 / (static_cast<double>(out.steps) * out.devices);
   out.nameless_ms = nameless * share;

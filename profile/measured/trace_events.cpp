@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <utility>
 
 #include "common/base/error.h"
@@ -71,11 +72,19 @@ class TraceReader {
   }
   static std::int64_t whole(const Json& object, std::string_view key, std::int64_t absent) {
     const Json& value = member(object, key);
+    if (value.is_string()) {
+      const std::string& digits = value.string();
+      std::int64_t number = 0;
+      const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+      return !digits.empty() && error == std::errc() && end == digits.data() + digits.size() ? number : absent;
+    }
     return value.is_number_integer() ? value.get<std::int64_t>() : absent;
   }
 
   double microseconds(const Json& event, std::string_view key) const {
-    return time_of_json(member(event, key), where() + ": " + std::string(key));
+    const Json& value = member(event, key);
+    const std::string place = where() + ": " + std::string(key);
+    return value.is_string() ? time_of_text(value.string(), place) : time_of_json(value, place);
   }
 
   std::uint32_t thread(const Json& event) {
@@ -131,6 +140,10 @@ class TraceReader {
       range.kind = Kind::kStep;
     } else if (begins(name, "Optimizer.step")) {
       range.kind = Kind::kOptimizer;
+    } else if (begins(name, "Optimizer.zero_grad")) {
+      range.kind = Kind::kZeroGradients;
+    } else if (begins(name, "enumerate(DataLoader)")) {
+      return;  // an annotation that torch makes by itself, around the wait for data
     } else if (category == "python_function") {
       if (!begins(name, kModule)) return;
       name.erase(0, kModule.size());
@@ -141,6 +154,11 @@ class TraceReader {
     } else if (range.sequence >= 0) {
       range.kind = Kind::kForwardOp;
     } else {
+      return;
+    }
+    // Profilers write some of these where a range was still open at the end.
+    if (const Json& dur = member(event, "dur"); dur.is_number() && dur.get<double>() < 0) {
+      ++events_.skipped;
       return;
     }
     range.begin = microseconds(event, "ts");
@@ -183,13 +201,28 @@ class TraceReader {
   std::unordered_map<std::string, std::string> processes_;  // names by pid
 };
 
+// Whether an error of JSON, "source:line:column: ...", is where the text ends.
+bool is_at_end(std::string_view error, std::string_view text, const std::string& source) {
+  const auto line = 1 + std::count(text.begin(), text.end(), '\n');
+  const std::size_t last = text.size() - (text.rfind('\n') + 1);  // columns of the last line; npos + 1 is 0
+  for (std::size_t column = last; column <= last + 1; ++column) {
+    if (begins(error, source + ":" + std::to_string(line) + ":" + std::to_string(column) + ":")) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 TraceEvents read_trace_events(std::string_view text, const std::string& source) {
   TraceReader reader(source);
-  const JsonSource from{source, ErrorKind::kData,
-                        "the trace may have been cut short: stop the profiler before the program ends"};
-  parse_json_elements(text, from, "traceEvents", [&](const Json& event) { reader.read(event); });
+  const JsonSource from{source, ErrorKind::kData, "some profilers write inf or NaN, which is no JSON: put 0 there"};
+  try {
+    parse_json_elements(text, from, "traceEvents", [&](const Json& event) { reader.read(event); });
+  } catch (const Error& error) {
+    if (!is_at_end(error.what(), text, source)) throw;
+    throw Error(error.kind(), error.what(),
+                "the trace may have been cut short: stop the profiler before the program ends");
+  }
   return reader.take();
 }
 

@@ -49,12 +49,13 @@ struct TraceEvents {
   // ... and what the host was doing.
   struct Range {
     enum class Kind : std::uint8_t {
-      kModule,      // forward of an nn.Module
-      kAnnotation,  // record_function
-      kStep,        // ProfilerStep#N
-      kOptimizer,   // Optimizer.step
-      kForwardOp,   // an operation that autograd will differentiate
-      kBackwardOp,  // what it does for one
+      kModule,         // forward of an nn.Module
+      kAnnotation,     // record_function
+      kStep,           // ProfilerStep#N
+      kOptimizer,      // Optimizer.step
+      kZeroGradients,  // Optimizer.zero_grad
+      kForwardOp,      // an operation that autograd will differentiate
+      kBackwardOp,     // what it does for one
     };
     double begin = 0, end = 0;
     std::int64_t sequence = -1;  // by which autograd finds the forward operation
@@ -73,7 +74,8 @@ struct TraceEvents {
   };
   std::vector<Op> ops;
 
-  std::int64_t seen = 0;  // events of the file, of all kinds
+  std::int64_t seen = 0;     // events of the file, of all kinds
+  std::int64_t skipped = 0;  // ranges that end before they begin, which are not kept
 };
 
 // Throws Error(kData): no trace, cut short, a time that cannot be one, more than kMostEvents.

@@ -26,6 +26,41 @@ bool communicates(std::string_view instruction) {
 }
 
 constexpr const char* kOpsLine = "XLA Ops";
+constexpr const char* kModulesLine = "XLA Modules";
+
+// "jit_step(1234)": behind the name stands a fingerprint.
+std::string module_name(const std::string& text) {
+  return text.substr(0, text.find('('));
+}
+
+// Ops of TPUs do not say their module: it is the one of their process that runs meanwhile.
+void name_modules(TraceEvents* events) {
+  struct Run {
+    double begin, end;
+    std::uint32_t module;
+  };
+  std::map<std::string, std::vector<Run>> runs;  // by process
+  for (const Op& op : events->ops) {
+    const TraceThread& thread = events->threads[op.thread];
+    if (thread.name != kModulesLine) continue;
+    const std::uint32_t module = events->names.id(module_name(events->names.text(op.name)));
+    runs[thread.process].push_back({op.begin, op.begin + op.us, module});
+  }
+  for (auto& [process, all] : runs) {
+    std::sort(all.begin(), all.end(), [](const Run& a, const Run& b) { return a.begin < b.begin; });
+  }
+  const std::uint32_t none = events->names.id("");
+  for (Op& op : events->ops) {
+    const TraceThread& thread = events->threads[op.thread];
+    const auto found = runs.find(thread.process);
+    if (op.module != none || thread.name != kOpsLine || found == runs.end()) continue;
+    // The middle of it: ends are rounded.
+    const double middle = op.begin + op.us / 2;
+    auto after = std::upper_bound(found->second.begin(), found->second.end(), middle,
+                                  [](double time, const Run& run) { return time < run.begin; });
+    if (after != found->second.begin() && middle <= (--after)->end) op.module = after->module;
+  }
+}
 
 // The lines that count.
 std::vector<bool> lines_of_devices(const TraceEvents& events) {
@@ -76,7 +111,7 @@ void take_inner_times(std::vector<Op>* ops) {
   }
 }
 
-// Runs of the module, on the device that had most.
+// Runs of the module, on the device that had most. `ops` are its own, by line and time.
 std::int64_t count_steps(const TraceEvents& events, const std::vector<Op>& ops, const std::string& module,
                          std::string* by) {
   std::map<std::string, std::set<std::uint32_t>> runs;
@@ -92,7 +127,7 @@ std::int64_t count_steps(const TraceEvents& events, const std::vector<Op>& ops, 
   std::map<std::string, std::int64_t> modules;
   for (const Op& op : events.ops) {
     const TraceThread& thread = events.threads[op.thread];
-    if (thread.name == "XLA Modules" && (module.empty() || begins(events.names.text(op.name), module))) {
+    if (thread.name == kModulesLine && (module.empty() || module_name(events.names.text(op.name)) == module)) {
       ++modules[thread.process];
     }
   }
@@ -102,12 +137,14 @@ std::int64_t count_steps(const TraceEvents& events, const std::vector<Op>& ops, 
     *by = "the runs of the module";
     return all;
   }
-  // Counts how often most of the time's instructions ran: those of loops run more often.
+  // Counts how often most of the time's instructions ran: those of loops run more often. The kernels of one
+  // instruction run one behind the other.
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::pair<std::int64_t, double>> by_op;  // line and name
-  for (const Op& op : ops) {
-    auto& [count, us] = by_op[{op.thread, op.name}];
-    ++count;
-    us += op.us;
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    const bool goes_on = i > 0 && ops[i - 1].thread == ops[i].thread && ops[i - 1].name == ops[i].name;
+    auto& [count, us] = by_op[{ops[i].thread, ops[i].name}];
+    count += goes_on ? 0 : 1;
+    us += ops[i].us;
   }
   std::map<std::int64_t, double> by_count;
   for (const auto& [op, counted] : by_op) by_count[counted.first] += counted.second;
@@ -126,6 +163,7 @@ std::int64_t count_steps(const TraceEvents& events, const std::vector<Op>& ops, 
 }  // namespace
 
 MeasuredTimes xla_times(TraceEvents events, const std::string& source) {
+  name_modules(&events);
   const std::vector<bool> counts = lines_of_devices(events);
   std::vector<Op> ops;
   for (const Op& op : events.ops) {

@@ -21,7 +21,7 @@
 #include "profile/calibration.h"
 #include "profile/description_options.h"
 #include "profile/measured/attribution.h"
-#include "profile/measured/measured_times.h"
+#include "profile/measured/measured_options.h"
 #include "profile/profile_hlo.h"
 #include "profile/report.h"
 
@@ -54,9 +54,9 @@ void calibrate(const std::string& measurements, const std::string& base, const s
 
 struct ProfileOptions {
   bool as_is = false;
-  std::string input, output, hlo, samples, widths, cluster, measurements, measured, measured_hlo;
+  std::string input, output, hlo, samples, widths, cluster, measurements;
+  measured::MeasuredOptions measured;
   std::string attention = "auto", sequence_parallel = "auto";
-  double measured_samples = 0;
   profile::ProfileRequest request;
   architecture::StepOptions step;
   bool json = false;
@@ -142,25 +142,7 @@ void declare_options(OptionTable& table, ProfileOptions& o) {
            "that device's peaks")
       .reads_file()
       .metavar("FILE");
-  table
-      .add(&o.measured, "measured",
-           "scale the profile by measured times: a trace of torch.profiler or of JAX's profiler, a table "
-           "layer,forward_ms,backward_ms, or a profile of Aceso or Galvatron, or the folder of automap run --measure; "
-           "told from the bytes, gzipped or not")
-      .reads_folder()
-      .metavar("FILE");
-  table
-      .add(&o.measured_hlo, "measured-hlo",
-           "the module after optimization, where a trace names its instructions and has no op_names (CPU)")
-      .reads_file()
-      .metavar("FILE")
-      .advanced();
-  table
-      .add(&o.measured_samples, "measured-samples",
-           "samples of the micro-batch that was measured, where the file does not say it; 0: the model's")
-      .range(0, 1 << 20)
-      .metavar("B")
-      .advanced();
+  measured::declare_measured(table, &o.measured);
   table.add(&o.output, "output", "write the profile: .h5, .hdf5 or .csv (- for CSV on standard output)")
       .writes_file()
       .shorthand('o')
@@ -209,11 +191,7 @@ void profile_model(const ProfileOptions& o) {
   }
   // So is a file that cannot be read.
   measured::MeasuredTimes times;
-  if (!o.measured.empty()) times = measured::read_measured(o.measured);
-  if (!o.measured_hlo.empty()) {
-    const profile::ReadModule ran = profile::load_model(o.measured_hlo, "--measured-hlo takes HLO after optimization");
-    measured::add_op_names(ran.module.graph, &times);
-  }
+  if (o.measured.any()) times = measured::read_measured(o.measured);
   const std::string source = input_name(o.input);
   const profile::ReadModule read =
       profile::load_whole_model(o.input, "automap-inspect shows it, automap-infer plans it", o.as_is, o.step);
@@ -224,8 +202,8 @@ void profile_model(const ProfileOptions& o) {
   }
   profile::ModelProfile result = profiled(module, source, o);
   std::optional<measured::Attribution> attribution;
-  if (!o.measured.empty()) {
-    attribution = measured::apply_measured(times, module.graph, o.measured_samples, &result);
+  if (o.measured.any()) {
+    attribution = measured::apply_measured(times, module.graph, o.measured.samples, &result);
   }
   if (file) {
     io::write_profile(*file, o.output, result.profile);
@@ -276,18 +254,13 @@ int profile_main(int argc, char** argv) {
   if (!options.widths.empty() && !options.output.empty() && !io::keeps_tables(options.output)) {
     throw Error(ErrorKind::kUsage, "CSV has no columns for --widths", "write an .h5 profile");
   }
-  if ((options.measured_samples != 0 || !options.measured_hlo.empty()) && options.measured.empty()) {
-    throw Error(
-        ErrorKind::kUsage,
-        std::string(options.measured_hlo.empty() ? "--measured-samples" : "--measured-hlo") + " without --measured",
-        "name the measured times: --measured FILE");
-  }
+  measured::check_measured_options(options.measured);
   if (options.input.empty()) {
     throw Error(ErrorKind::kUsage, "missing MODEL: HLO in any form",
                 "usage: automap-profile MODEL [OPTIONS], or automap-profile --calibrate FILE");
   }
   options.request.attention = profile::parse_attention_mode(options.attention);
-  options.request.places = !options.measured.empty();
+  options.request.places = options.measured.any();
   if (!options.samples.empty()) options.request.samples = profile::parse_samples(options.samples, "--samples");
   profile_model(options);
   return 0;

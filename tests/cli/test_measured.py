@@ -81,8 +81,8 @@ class Measured(ProgramTest):
             steps.append(json.loads(result.stdout))
         self.assertGreater(steps[1]["simulated_step_ms"], 1.5 * steps[0]["simulated_step_ms"])
         self.assertLess(abs(steps[1]["simulated_step_ms"] / steps[2]["simulated_step_ms"] - 1), 1e-3)
-        self.assertIn("times are measured ones", " ".join(steps[1]["warnings"] if "warnings" in steps[1] else [result.stderr]) +
-                      run("automap-infer", MODEL, "--measured", self.table(2), *question).stderr)
+        self.assertIn("times are measured ones", " ".join(steps[1]["warnings"]))
+        self.assertNotIn("times are measured ones", " ".join(steps[0]["warnings"]))
 
     def test_what_is_refused(self):
         trace = json.dumps({"traceEvents": [
@@ -110,6 +110,12 @@ class Measured(ProgramTest):
         self.assert_fails(run("automap-profile", MODEL, "--measured-samples", "4"), 2, "--measured-samples without --measured")
         self.assert_fails(run("automap-profile", MODEL, "--measured-hlo", MODEL), 2, "--measured-hlo without --measured")
         self.assert_fails(run("automap-profile", MODEL, "--measured", table, "-o", table), 2, "layers.csv")
+        for option in (("--measured-samples", "4"), ("--measured-hlo", MODEL)):
+            self.assert_fails(run("automap-infer", MODEL, "--cluster", "v100-1x8", *option), 2, f"{option[0]} without --measured")
+        galvatron = self.put("galvatron.json", '{"layertype_0_bsz8_seq8": 1}')
+        for option in (("--measured-samples", "3"), ("--measured-hlo", "nowhere.hlo")):
+            self.assert_fails(run("automap-infer", MODEL, "--cluster", "v100-1x8", "--max-width", "1", "--measured", galvatron, *option), 3,
+                              "nowhere.hlo" if option[1] == "nowhere.hlo" else "has no times of 3 samples")
         profile = self.folder / "step.csv"
         self.assertEqual(run("automap-profile", MODEL, "-o", profile).returncode, 0)
         self.assert_fails(run("automap-infer", profile, "--cluster", "v100-1x8", "--measured", table), 2, "--measured is for HLO")
@@ -123,8 +129,11 @@ class Measured(ProgramTest):
         self.assertEqual(result.returncode, 0, result.stderr)
         measured = json.loads(result.stdout)["measured"]
         self.assertEqual((measured["form"], measured["steps"]), ("XLA trace", 3))
-        self.assertGreater(measured["attributed_ms"], 0.9 * measured["measured_ms"])
-        self.assertGreater(measured["measured_compute_share"], 0.8)
+        # Times of a busy machine say nothing; whose they are does.
+        self.assertEqual([one["name"] for one in measured["not_attributed"] if "layer_" in one["name"]], [])
+        self.assertGreater(measured["attributed_ms"], 0.5 * measured["measured_ms"])
+        self.assertGreater(measured["measured_compute_share"], 0.5)
+        self.assertGreater(measured["measured_positions"], measured["positions"] / 2)
 
 
 if __name__ == "__main__":

@@ -172,6 +172,12 @@ Attribution apply(const std::vector<MeasuredTime>& times, const Model& model, Mo
   return apply_measured(all, model.module.graph, samples, scaled);
 }
 
+double sum_of(const std::vector<std::pair<std::string, double>>& left_over) {
+  double all = 0;
+  for (const auto& [name, ms] : left_over) all += ms;
+  return all;
+}
+
 TEST(Attribution, OpNamesOfCompiledInstructions) {
   const Model model = profiled(layers_text());
   ASSERT_EQ(layer_ms(model.profile).size(), 3u);
@@ -272,6 +278,37 @@ TEST(Attribution, LayersTakeWhatWasMeasured) {
   EXPECT_THROW(apply({time_of(Named::kLayer, "0", 1, 1)}, model, &scaled), Error);
 }
 
+TEST(Attribution, SamplesOfSeveralDevicesAreAsked) {
+  const Model model = profiled(layers_text());
+  MeasuredTimes times;
+  times.devices = 8;
+  times.times = {time_of(Named::kScope, "h_0", 1, 2)};
+  ModelProfile scaled = model.profile;
+  EXPECT_THAT(apply_measured(times, model.module.graph, 0, &scaled).notes,
+              testing::Contains(HasSubstr("it is of 8 devices, each of which is taken to have computed 16 samples")));
+  scaled = model.profile;
+  EXPECT_THAT(apply_measured(times, model.module.graph, 2, &scaled).notes,
+              testing::Not(testing::Contains(HasSubstr("devices"))));
+}
+
+TEST(Attribution, RowsOfATable) {
+  const Model model = profiled(layers_text());
+  const auto refusal = [&](const std::string& table) -> std::string {
+    ModelProfile scaled = model.profile;
+    try {
+      apply_measured(parse_measured(table, "t.csv"), model.module.graph, 0, &scaled);
+    } catch (const Error& error) {
+      return std::string(error.what()) + " | " + error.hint();
+    }
+    return "read";
+  };
+  EXPECT_EQ(refusal("layer,forward_ms,backward_ms\nh,1,\nh_0,,2\n"), "read");  // of two passes
+  EXPECT_THAT(refusal("layer,ms\nh,1\nh_0,2\n"), HasSubstr("t.csv:3: layer 'h_0' is in part that of line 2, 'h'"));
+  EXPECT_THAT(refusal("layer,forward_ms\nh_0,1\n1,2\n"), HasSubstr("t.csv:3: layer '1' is in part that of line 2"));
+  EXPECT_THAT(refusal("layer,forward_ms\nh_1,1\nh_0,1e29\n"), HasSubstr("t.csv:3: layer 'h_0': its time is"));
+  EXPECT_THAT(refusal("layer,forward_ms\nh_1,1e-29\nh_0,1\n"), HasSubstr("| times are in milliseconds"));
+}
+
 TEST(Attribution, ModulesOfAnotherFramework) {
   const Model model = profiled(layers_text());
   ModelProfile scaled;
@@ -284,6 +321,22 @@ TEST(Attribution, ModulesOfAnotherFramework) {
   EXPECT_NEAR(after["h_2"], 12, 1e-9);
   EXPECT_NEAR(found.optimizer_ms, 9, 1e-12);
   EXPECT_NEAR(scaled.optimizer_ms, 9, 1e-9);
+}
+
+// Only what runs in the module around the layers is the model's; a loss is by its name.
+TEST(Attribution, OtherScopesAreNobodys) {
+  std::string text = layers_text();
+  for (std::size_t at = 0; (at = text.find("h_0", at)) != std::string::npos;) text.replace(at, 3, "wte");
+  const Model model = profiled(text);
+  ModelProfile scaled;
+  const Attribution found = apply(
+      {time_of(Named::kScope, "NetWithHead_0/Block_0", 1, 2), time_of(Named::kScope, "NetWithHead_0/Block_1", 1, 2),
+       time_of(Named::kScope, "NetWithHead_0/Dropout_3", 1, 2), time_of(Named::kScope, "sampler", 4, 0)},
+      model, &scaled);
+  EXPECT_NEAR(found.attributed_ms(), 9, 1e-12);
+  EXPECT_NEAR(layer_ms(scaled)["wte"], 3, 1e-9);
+  ASSERT_EQ(found.left_over.size(), 1u);
+  EXPECT_EQ(found.left_over[0].first, "sampler");
 }
 
 TEST(Attribution, EveryLayerOfAKindAtTheNearestSamples) {
@@ -309,6 +362,16 @@ TEST(Attribution, EveryLayerOfAKindAtTheNearestSamples) {
   }
   EXPECT_EQ(apply(times, model, &scaled, 64).samples, 64);
   EXPECT_THROW(apply(times, model, &scaled, 5), Error);
+  // Another kind that was measured at others alone.
+  times.push_back(times[0]);
+  times.back().named = Named::kOutside;
+  times.back().name = "other";
+  times.back().samples = 16;
+  times.back().forward_ms = 6;
+  std::vector<MeasuredTime> mixed = {times[1], times.back()};
+  found = apply(mixed, model, &scaled, 8);
+  EXPECT_NEAR(found.forward_ms + sum_of(found.left_over), 24 + 3, 1e-9);
+  EXPECT_THAT(found.notes, testing::Contains(HasSubstr("of 'other' there are no times of 8 samples: those of 16")));
   times[0].name = "7";
   times.resize(1);
   EXPECT_THROW(apply(times, model, &scaled), Error);
@@ -332,6 +395,16 @@ TEST(Attribution, ProgramsOfPositions) {
   EXPECT_NEAR(sum(scaled.profile.c_ms), 17, 1e-9);
   times.positions = n + 1;
   EXPECT_THROW(apply_measured(times, model.module.graph, 0, &scaled), Error);
+  // Of as many positions, and of another file.
+  times.positions = n;
+  times.model_sha256 = "00ff";
+  scaled = model.profile;
+  apply_measured(times, model.module.graph, 0, &scaled);  // nobody knows the model's own
+  scaled.profile.source_sha256 = "00ff";
+  apply_measured(times, model.module.graph, 0, &scaled);
+  scaled.profile.source_sha256 = "77";
+  EXPECT_THAT([&] { apply_measured(times, model.module.graph, 0, &scaled); },
+              testing::ThrowsMessage<Error>(HasSubstr("of another file than test: its model_sha256 is 00ff")));
 }
 
 TEST(Attribution, CollectivesOfWidthsStay) {

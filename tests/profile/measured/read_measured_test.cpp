@@ -54,7 +54,9 @@ TEST(LayerCsv, HasLayersAndPasses) {
   EXPECT_EQ(times.times[2].backward_ms, 1e-3);
   EXPECT_EQ(times.times[2].named, Named::kLayer);
   EXPECT_EQ(times.times[3].named, Named::kOptimizer);
+  EXPECT_EQ(times.times[1].line, 5);
   EXPECT_EQ(parse("ms,layer\n4,a\n").times[0].either_ms, 4);
+  EXPECT_EQ(parse("Layer,Forward_ms\n\"a\" ,4\n").times[0].forward_ms, 4);
 }
 
 TEST(LayerCsv, SaysWhatIsWrong) {
@@ -71,6 +73,7 @@ TEST(LayerCsv, SaysWhatIsWrong) {
   EXPECT_THAT(refusal("layer,ms,ms\na,1,1\n"), HasSubstr("column ms is given twice"));
   EXPECT_THAT(refusal("layer\na\n"), HasSubstr("found no column of times"));
   EXPECT_THAT(refusal("layer,ms\n\"a,1\n"), HasSubstr("file:2: a quoted field is never closed"));
+  EXPECT_THAT(refusal("layer,ms\n\"a\"b,1\n"), HasSubstr("file:2: found 'b' behind a quoted field, expected a comma"));
   EXPECT_THAT(refusal("layer,ms\na,0\n"), HasSubstr("nothing that has a name took any time"));
 }
 
@@ -125,7 +128,7 @@ TEST(Galvatron, HasTimesOfASample) {
 
 TEST(ProgramTimes, HavePositions) {
   const std::string text =
-      R"({"schema": "automap.program-times/1", "model": "m", "samples": 8, "positions": 7, "programs": [
+      R"({"schema": "automap.program-times/1", "model": "m", "model_sha256": "00ff", "samples": 8, "positions": 7, "programs": [
       {"name": "forward.0", "kind": "forward", "ms": 2, "positions": [1, 4]},
       {"name": "backward.0", "kind": "backward", "ms": 5, "positions": [1, 4], "recomputes": true},
       {"name": "backward.1", "kind": "backward", "ms": 3, "positions": [5, 7], "recomputes": false},
@@ -133,6 +136,7 @@ TEST(ProgramTimes, HavePositions) {
   const MeasuredTimes times = parse(text);
   auto found = by_name(times);
   EXPECT_EQ(times.positions, 7);
+  EXPECT_EQ(times.model_sha256, "00ff");
   EXPECT_EQ(found["forward.0"].forward_ms, 2);
   EXPECT_EQ(found["backward.0"].backward_ms, 3);  // without the forward pass in it
   EXPECT_EQ(found["backward.1"].first, 5);
@@ -246,6 +250,43 @@ TEST(Torch, CountsStepsWithoutTheirMarks) {
   EXPECT_EQ(parse(trace.text()).steps, 1);
 }
 
+TEST(Torch, OptimizersWithoutAModuleBetweenAreOfOneStep) {
+  TorchTrace trace;
+  for (int step = 0; step < 3; ++step) {
+    trace.range("user_annotation", "Optimizer.zero_grad#Adam.zero_grad", 1, 1e6 * step, 50);
+    trace.module("Net_0", 1e6 * step + 100, 100);
+    trace.kernel(1, 1e6 * step + 110, 60);
+    for (int one = 0; one < 2; ++one) {
+      trace.range("user_annotation", "Optimizer.step#Adam.step", 1, 1e6 * step + 500 + 100 * one, 50);
+      trace.kernel(1, 1e6 * step + 510 + 100 * one, 10);
+    }
+  }
+  const MeasuredTimes times = parse(trace.text());
+  EXPECT_EQ(times.steps, 3);
+  EXPECT_EQ(times.steps_by, "Optimizer.step");
+  EXPECT_NEAR(by_name(times)["Optimizer.step"].ms(), 0.02, 1e-9);
+  EXPECT_THAT(times.notes, ElementsAre(HasSubstr("is taken for 3 steps, by Optimizer.step")));
+}
+
+TEST(Torch, LoadedDataIsNoComputation) {
+  TorchTrace trace;
+  trace.range("user_annotation", "ProfilerStep#1", 1, 0, 1000);
+  trace.range("user_annotation", "enumerate(DataLoader)#_Iter.__next__", 1, 10, 50);
+  trace.kernel(1, 20, 5000, "Memcpy HtoD (Pinned -> Device)");
+  trace.module("Block_0", 100, 100);
+  trace.kernel(1, 110, 60);
+  trace.kernel(1, 120, 40, "Memcpy DtoD (Device -> Device)");
+  trace.range("user_annotation", "Optimizer.zero_grad#Adam.zero_grad", 1, 500, 50);
+  trace.kernel(1, 510, 30, "multi_tensor_zero");
+  const MeasuredTimes times = parse(trace.text());
+  auto found = by_name(times);
+  EXPECT_THAT(found, UnorderedElementsAre(Key("Block_0"), Key("Optimizer.step")));
+  EXPECT_NEAR(times.communication_ms, 5, 1e-9);
+  EXPECT_NEAR(*found["Block_0"].forward_ms, 0.1, 1e-9);
+  EXPECT_NEAR(found["Optimizer.step"].ms(), 0.03, 1e-9);
+  EXPECT_THAT(times.notes, testing::IsEmpty());
+}
+
 TEST(Torch, CheckpointsRunModulesAgain) {
   TorchTrace trace;
   trace.module("Block_0", 0, 100);
@@ -270,6 +311,32 @@ TEST(Torch, CheckpointsRunModulesAgain) {
   EXPECT_FALSE(found["Block_1"].backward_ms);
 }
 
+TEST(Torch, SiblingsMayOverlapByAHair) {
+  TorchTrace trace;
+  trace.module("Net_0", 0, 1000);
+  for (int i = 0; i < 4; ++i) {
+    // Of each the end lies behind the beginning of the next one, and a child's end behind its own.
+    trace.module("Block_" + std::to_string(i), 250 * i, 250.5);
+    trace.module("Linear_" + std::to_string(i), 250 * i + 100, 150.75);
+    trace.kernel(1, 250 * i + 150, 10);
+    trace.kernel(1, 250 * i + 50, 20);
+  }
+  auto found = by_name(parse(trace.text()));
+  ASSERT_EQ(found.size(), 8u);
+  for (int i = 0; i < 4; ++i) {
+    const std::string block = "Net_0/Block_" + std::to_string(i);
+    EXPECT_NEAR(*found[block].forward_ms, 0.02, 1e-9);
+    EXPECT_NEAR(*found[block + "/Linear_" + std::to_string(i)].forward_ms, 0.01, 1e-9);
+  }
+}
+
+TEST(Torch, DepthHasABound) {
+  TorchTrace trace;
+  for (int i = 0; i < 400; ++i) trace.range("user_annotation", "a" + std::to_string(i), 1, i, 1000 - 2 * i);
+  trace.kernel(1, 450, 10);
+  EXPECT_THAT(refusal(trace.text()), HasSubstr("file: 'a256' is inside of 256 other ranges"));
+}
+
 TEST(Torch, AnnotationsNameToo) {
   TorchTrace trace;
   trace.range("user_annotation", "h.3", 1, 0, 100);
@@ -283,7 +350,8 @@ TEST(Torch, RefusesWhatIsNone) {
   EXPECT_THAT(refusal(cpu.text()), HasSubstr("of 1 events none is a kernel of a device | trace with torch.profiler"));
   TorchTrace nameless;
   nameless.kernel(1, 10, 60);
-  EXPECT_THAT(refusal(nameless.text()), testing::Not(HasSubstr("Net")));
+  EXPECT_THAT(refusal(nameless.text()),
+              HasSubstr("nothing that has a name took any time | trace with with_stack=True"));
   TorchTrace outside;
   outside.range("user_annotation", "ProfilerStep#1", 1, 0, 100);
   outside.kernel(1, 1e6, 60);
@@ -302,8 +370,30 @@ TEST(Torch, RefusesWhatIsNone) {
   std::string infinite = whole.text();
   infinite.replace(infinite.find("60.000000"), 9, "NaN");
   EXPECT_THAT(refusal(infinite), HasSubstr("not JSON"));
+  EXPECT_THAT(refusal(infinite), HasSubstr("| some profilers write inf or NaN"));
   EXPECT_THAT(refusal(R"({"traceEvents": [3]})"), HasSubstr("traceEvents[0]: found number, expected an event"));
   EXPECT_THAT(refusal(R"({"traceEvents": []})"), HasSubstr("of 0 events none says what ran on a device"));
+}
+
+TEST(Torch, RangesThatEndBeforeTheyBeginAreLeftOut) {
+  TorchTrace trace;
+  trace.range("user_annotation", "ProfilerStep#1", 1, 0, 1000);
+  trace.module("Block_0", 0, 100);
+  trace.kernel(1, 10, 60);
+  trace.module("Block_1", 500, -500);
+  const MeasuredTimes times = parse(trace.text());
+  EXPECT_THAT(by_name(times), UnorderedElementsAre(Key("Block_0")));
+  EXPECT_THAT(times.notes, ElementsAre(HasSubstr("1 of the host's ranges")));
+}
+
+TEST(Torch, NumbersMayBeTexts) {
+  const MeasuredTimes times = parse(R"({"traceEvents": [
+      {"ph": "X", "cat": "user_annotation", "ts": "0", "dur": "50", "pid": 1, "tid": 1, "name": "h.3"},
+      {"ph": "X", "cat": "cuda_runtime", "ts": "1", "dur": 5, "pid": 1, "tid": 1, "name": "l", "args": {"correlation": "7"}},
+      {"ph": "X", "cat": "kernel", "ts": 60, "dur": "2.5", "pid": 1, "tid": 1, "name": "k", "args": {"correlation": "7"}}]})");
+  ASSERT_EQ(times.times.size(), 1u);
+  EXPECT_EQ(times.times[0].name, "h.3");
+  EXPECT_NEAR(*times.times[0].forward_ms, 0.0025, 1e-12);
 }
 
 // --- JAX's profiler ---
@@ -381,6 +471,54 @@ TEST(Xla, LoopsSpanWhatTheyRun) {
   EXPECT_EQ(times.steps, 2);
   EXPECT_NEAR(*found["while.5"].either_ms, 0.02, 1e-9);
   EXPECT_NEAR(*found["fusion.1"].either_ms, 0.08, 1e-9);
+}
+
+// Of a TPU only the line of modules says which one an op is of.
+TEST(Xla, ModulesOfATpuAreToldByTheirTime) {
+  XlaTrace trace;
+  trace.line(1, "/device:TPU:0", 1, "XLA Modules");
+  trace.line(1, "/device:TPU:0", 2, "XLA Ops");
+  for (int run = 0; run < 2; ++run) {
+    trace.op(1, 1, 1000 * run, 100, "jit_step(123)", "");
+    trace.op(1, 2, 1000 * run, 99, "fusion.1", R"("tf_op": "jit(step)/h_0/mul")");
+    for (int other = 0; other < 5; ++other) {
+      trace.op(1, 1, 1000 * run + 200 + 20 * other, 10, "jit_step_metrics(9)", "");
+      trace.op(1, 2, 1000 * run + 200 + 20 * other, 10, "convert.1", "");
+    }
+  }
+  const MeasuredTimes times = parse(trace.text());
+  EXPECT_EQ(times.module, "jit_step");
+  EXPECT_EQ(times.steps, 2);
+  ASSERT_EQ(times.times.size(), 1u);
+  EXPECT_EQ(times.times[0].name, "fusion.1");
+  EXPECT_NEAR(*times.times[0].either_ms, 0.099, 1e-9);
+}
+
+TEST(Xla, RunsOfAModuleWhoseNameBeginsAnotherOnes) {
+  XlaTrace trace;
+  trace.line(1, "/device:GPU:0", 1, "Stream #13(Compute)");
+  trace.line(1, "/device:GPU:0", 2, "XLA Modules");
+  for (int run = 0; run < 6; ++run) {
+    const std::string module = run < 2 ? "jit_step" : "jit_step_metrics";
+    trace.op(1, 2, 1000 * run, 100, module, "");
+    trace.op(1, 1, 1000 * run, run < 2 ? 99 : 1, "k", XlaTrace::of("fusion.1", module));
+  }
+  const MeasuredTimes times = parse(trace.text());
+  EXPECT_EQ(times.module, "jit_step");
+  EXPECT_EQ(times.steps, 2);
+}
+
+TEST(Xla, SeveralKernelsOfAnInstructionAreOneRun) {
+  XlaTrace trace;
+  trace.line(1, "/device:GPU:0", 1, "Stream #13(Compute)");
+  for (int run = 0; run < 3; ++run) {
+    trace.op(1, 1, 1000 * run, 30, "splitk", XlaTrace::of("dot.1", "jit_step"));
+    trace.op(1, 1, 1000 * run + 40, 30, "reduce", XlaTrace::of("dot.1", "jit_step"));
+    trace.op(1, 1, 1000 * run + 80, 10, "k", XlaTrace::of("fusion.1", "jit_step"));
+  }
+  const MeasuredTimes times = parse(trace.text());
+  EXPECT_EQ(times.steps, 3);
+  EXPECT_NEAR(*by_name(times)["dot.1"].either_ms, 0.06, 1e-9);
 }
 
 TEST(Xla, ThreadsOfTheHostAreTheCpu) {

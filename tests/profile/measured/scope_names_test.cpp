@@ -46,10 +46,32 @@ TEST(LayerNames, FindsByNumbers) {
   EXPECT_THAT(names.find(paths[1]), ElementsAre(2));
   EXPECT_THAT(names.find(paths[4]), ElementsAre(3));  // 10 behind 5
   EXPECT_THAT(names.find(paths[3]), IsEmpty());
+  // What is beside the layers, in the module that all of them are in.
+  EXPECT_TRUE(names.is_in_root(words_of(paths[3])));
+  EXPECT_TRUE(names.is_in_root(words_of("GPT_0")));
+  EXPECT_FALSE(names.is_in_root(words_of("Accuracy_0/Linear_9")));
   // Two kinds of as many layers are not told apart so.
   LayerNames two({"e/0", "e/1", "d/0", "d/1"});
   two.match_numbers({"Block_0", "Block_1"});
   EXPECT_FALSE(two.knows_kinds());
+}
+
+TEST(LayerNames, RootIsTheOutermostModule) {
+  LayerNames names({"wte", "h/0", "h/1", "norm"});
+  names.match_numbers({"LM_0/Stack_0/Block_0", "LM_0/Stack_0/Block_1", "Block_1/Mlp_0"});  // the last is run again
+  EXPECT_TRUE(names.is_in_root(words_of("LM_0/Linear_7")));
+  LayerNames alone({"wte", "h/0", "h/1", "norm"});
+  alone.match_numbers({"Block_0", "Block_1", "sampler"});
+  EXPECT_FALSE(alone.is_in_root(words_of("sampler")));
+  EXPECT_FALSE(alone.is_in_root({}));
+}
+
+TEST(LayerNames, WordsWithoutNumbersAreOutsideOfNumberedLayers) {
+  LayerNames names({"embed", "h/0", "h/1", "norm"});
+  EXPECT_THAT(names.find("net/h.1/norm"), ElementsAre(2));
+  names.match_numbers({"Net_0/Block_0/norm", "Net_0/Block_1/norm", "Net_0/norm"});
+  EXPECT_THAT(names.find("Net_0/Block_0/norm"), ElementsAre(1));
+  EXPECT_THAT(names.find("Net_0/norm"), ElementsAre(3));
 }
 
 }  // namespace
