@@ -15,7 +15,7 @@
 
 namespace automap::train {
 
-// Counted gaps on the same problems.
+// Counted gaps on the same problems: those that a policy or a baseline has a plan for.
 struct Compared {
   std::vector<std::string> searches;
   std::vector<std::vector<double>> first, second;  // [search][problem]
@@ -33,7 +33,7 @@ class Comparison {
 
   // So many times the problems of the options, the next ones. In parts that are each mixed as the whole is, so that
   // what a limit or a signal (StopToken) leaves is no other mixture; the first part is always asked to its end. Throws
-  // Error(kStopped) when a signal came before there was anything to judge by.
+  // Error(kStopped) when a signal came before there was anything to judge by, Error(kData) when there is nothing.
   Asked ask(int times);
   const Compared& compared() const { return compared_; }
 

@@ -51,7 +51,7 @@ struct EvaluationOptions {
   pipeline::Objective objective = pipeline::Objective::kValue;
   std::uint64_t first = 0;  // of the source's rows: problems are drawn from there on
   // Without the optima: gaps count from the best plan known, which is all that a comparison needs. Problems that nobody
-  // knows a plan for stay then (reference_ms infinite): the policies may find one.
+  // knows a plan for stay then (reference_ms infinite): a policy may find one, and who compares drops the others.
   bool exact = true;
   // No problems left are no error: problems() is empty then.
   bool may_be_empty = false;

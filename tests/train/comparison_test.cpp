@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/error.h"
 #include "tests/train/simple_learner.h"
 
 namespace automap::train {
@@ -102,6 +103,39 @@ TEST(Comparison, PartsOfALook) {
   Comparison small(policies, source, options, pool, never);
   EXPECT_EQ(small.ask(1), Asked::kAll);
   EXPECT_EQ(small.compared().first.back().size(), 1u);
+}
+
+// Every other problem has no room for any plan.
+class HalfInfeasible : public OneProblem {
+ public:
+  TrainingProblem problem(std::uint64_t i) const override {
+    TrainingProblem out = OneProblem::problem(i);
+    if (i % 2 == 0 || all) {
+      out.parts.options.memory = true;
+      for (auto& [name, device] : out.parts.cluster.devices) device.memory_gib = 1e-9;
+    }
+    return out;
+  }
+  bool all = false;
+};
+
+// Problems that nobody has a plan for say nothing, as in --evaluate: they count for neither.
+TEST(Comparison, ProblemsWithoutAnyPlanAreLeftOut) {
+  const std::vector<models::Policy> policies = {SimpleLearner().policy("{}"), SimpleLearner().policy("{}")};
+  const auto source = std::make_shared<HalfInfeasible>();
+  WorkerPool pool(0);
+  EvaluationOptions options;
+  options.problems = {16, 0, 0, 0};
+  const double never = std::numeric_limits<double>::infinity();
+  Comparison half(policies, source, options, pool, never);
+  EXPECT_EQ(half.ask(1), Asked::kAll);
+  EXPECT_EQ(half.compared().first.back().size(), 8u);
+  EXPECT_LT(mean_of(half.compared().first.back()), 0.5);
+  EXPECT_EQ(half.compared().first_lost, 0);
+  EXPECT_EQ(half.compared().second_lost, 0);
+  source->all = true;
+  Comparison none(policies, source, options, pool, never);
+  EXPECT_THROW(none.ask(1), Error);
 }
 
 }  // namespace
