@@ -150,15 +150,12 @@ class Trainer {
     const int most = most_round_problems();
     return by_clock() ? std::clamp(kFirstRoundPlays / settings_.play.plays, 1, most) : most;
   }
-  // `seconds`: what the round behind has taken.
-  int next_round_problems(double seconds) const {
+  int next_round() const {
     if (settings_.round_problems > 0) return settings_.round_problems;
     const int most = most_round_problems();
     if (!by_clock()) return most;
-    constexpr double kMostChange = 2;
-    const double change =
-        std::clamp(settings_.time_s / kRounds / std::max(1e-6, seconds), 1 / kMostChange, kMostChange);
-    return std::clamp(static_cast<int>(std::lround(change * static_cast<double>(counters_.round_problems))), 1, most);
+    return next_round_problems(learned_problems_, static_cast<int>(counters_.round_problems), last_round_s_,
+                               settings_.time_s / kRounds, most);
   }
 
   std::uint64_t progress_total() const {
@@ -214,7 +211,9 @@ class Trainer {
     }
     counters_.decisions += decisions;
     counters_.next_problem += counters_.round_problems;
-    counters_.round_problems = static_cast<std::uint64_t>(next_round_problems(last_round_s_));
+    const int learned = static_cast<int>(counters_.round_problems);
+    counters_.round_problems = static_cast<std::uint64_t>(next_round());
+    learned_problems_ = learned;
     // Schedules do not go back in a run that is resumed for longer.
     const double share = share_at(static_cast<double>(counters_.plays), counters_.seconds);
     counters_.progress = std::clamp(share, counters_.progress, 1.0);
@@ -373,6 +372,7 @@ class Trainer {
   std::shared_ptr<const models::Policy> acting_;  // what the plays that stand ready were played with
   std::vector<models::Played> played_;
   std::string best_policy_, start_policy_;
+  int learned_problems_ = 0;  // whose plays were learned from in the last round
   Clock::time_point start_ = Clock::now();
   double earlier_seconds_ = 0, evaluation_seconds_ = 0, learner_seconds_ = 0, loss_ = 0, label_loss_ = 0,
          learning_rate_ = 0, last_score_ = 0, last_round_s_ = 0;
@@ -380,6 +380,15 @@ class Trainer {
 };
 
 }  // namespace
+
+int next_round_problems(int learned, int played, double seconds, double wanted_s, int most) {
+  constexpr double kMostChange = 2;
+  if (seconds <= 0) return std::clamp(played, 1, most);
+  const double problems = 0.5 * (learned + played) * wanted_s / seconds;
+  const double next = std::sqrt(problems * played);
+  return std::clamp(static_cast<int>(std::lround(std::clamp(next, played / kMostChange, played * kMostChange))), 1,
+                    most);
+}
 
 TrainResult train(LearnerPort& learner, const ProblemSource& source, const Evaluation& evaluation, WorkerPool& pool,
                   const TrainerSettings& settings, Checkpoint* resume) {

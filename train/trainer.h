@@ -33,6 +33,12 @@ constexpr double kPlaysPerSecond = 300;
 // Of a run, where nobody says how many plays are between two: behind the start so many, the end among them.
 constexpr int kEvaluations = 24;
 
+// Problems of the next round, of `most` at most, so that rounds come to take `wanted_s` each: of a run by the clock.
+// The round behind took `seconds` to learn from the plays of `learned` problems and, side by side, play `played` others
+// (0 s: no round of this session has been timed, and the size stays). It has to settle whichever of the two sets the
+// pace, so that it goes half of the way (by factors) to what that round says, and never below half or above twice.
+int next_round_problems(int learned, int played, double seconds, double wanted_s, int most);
+
 struct TrainerSettings {
   models::PlayOptions play;
   std::uint64_t seed = 1;

@@ -8,6 +8,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "common/base/error.h"
@@ -428,6 +429,38 @@ TEST_F(TrainerTest, SchedulesByTheClock) {
   }
   EXPECT_LE(result.counters.progress, 1);
   EXPECT_GE(result.counters.seconds, 0.3);
+}
+
+// Rounds settle where they take the time that is wanted, whoever sets the pace, and keep their size while none has been
+// timed.
+TEST(Trainer, RoundsSettle) {
+  constexpr int kMost = 100000;
+  for (const auto& [learning_s, playing_s, beside] : {std::tuple<double, double, bool>{0.01, 0.001, true},
+                                                      {0.001, 0.01, true},
+                                                      {0.005, 0.005, true},
+                                                      {0.01, 0.002, false},
+                                                      {0.002, 0.01, false}}) {
+    const auto took = [&, learning_s = learning_s, playing_s = playing_s, beside = beside](int learned, int played) {
+      const double a = learning_s * learned, b = playing_s * played;
+      return beside ? std::max(a, b) : a + b;
+    };
+    const double each_s = beside ? std::max(learning_s, playing_s) : learning_s + playing_s;
+    const double wanted_s = 500 * each_s;
+    int learned = 8, played = next_round_problems(0, 8, 0, wanted_s, kMost);
+    EXPECT_EQ(played, 8);
+    for (int round = 0; round < 30; ++round) {
+      const int next = next_round_problems(learned, played, took(learned, played), wanted_s, kMost);
+      EXPECT_LE(next, 2 * played);
+      learned = played;
+      played = next;
+      if (round > 15) {
+        EXPECT_NEAR(played, 500, 25) << round;
+      }
+    }
+  }
+  EXPECT_EQ(next_round_problems(64, 64, 100, 1, kMost), 32);
+  EXPECT_EQ(next_round_problems(64, 64, 1, 100, 100), 100);
+  EXPECT_EQ(next_round_problems(0, 64, 0, 1, kMost), 64);
 }
 
 // Whoever gives a run that has ended more plays does not get its schedules again.
