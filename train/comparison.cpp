@@ -8,6 +8,7 @@
 #include "common/base/cli.h"
 #include "common/base/clock.h"
 #include "common/base/error.h"
+#include "common/base/log.h"
 #include "common/base/progress.h"
 #include "common/base/text_table.h"
 #include "train/report.h"
@@ -62,6 +63,7 @@ Asked Comparison::ask(int times) {
       return Asked::kStopped;
     }
     progress.update(problems() - before);
+    log_verbose(std::to_string(problems()) + " problems judged");
     if (source_->size() > 0 && next_ >= source_->size()) break;
   }
   if (problems() == 0) {
