@@ -127,8 +127,9 @@ const char* ended_by(const PromotionTest& test, Asked asked) {
 
 std::string verdict_text(const std::string& first, const std::string& second, double margin, const PromotionTest& test,
                          const Compared& compared, const std::string& unsettled) {
-  std::string by =
-      compared.searches.back() + ": difference from " + interval_text(Interval{test.lower_bound(), test.upper_bound()});
+  std::string by = compared.searches.back() + ": difference from " +
+                   interval_text(Interval{test.lower_bound(), test.upper_bound()}) + ", bounds for up to " +
+                   std::to_string(PromotionTest::kMostLooks) + " looks";
   if (test.all_alike()) by += ", no problem told them apart";
   if (test.loses_plans()) {
     by += ", no plan on " + std::to_string(compared.first_lost) + " problems, the other's on " +

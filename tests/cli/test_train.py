@@ -149,6 +149,9 @@ class Runs(Train):
         self.assertAlmostEqual(min(float(row["gap/score"]) for row in rows), document["score"], places=8)
         self.assertLessEqual(document["score"], document["start_score"])
         self.assertEqual(document["start_won"], document["best_episodes"] == 0)
+        # The best of 25 on these very problems: no verdict against the start.
+        self.assertEqual([(d["verdict"], d["low"]) for d in document["differences"] if d["to"] == "the start"],
+                         [] if document["start_won"] else [(None, None)])
         self.assertEqual({q["planner"]: q["gap_mean"] for q in document["quality"]}["policy, beam 16 + corridor"], document["score"])
         # The schedules end with the run.
         self.assertEqual([float(rows[i]["train/progress"]) for i in (0, -1)], [0, 1])
@@ -260,6 +263,9 @@ class Runs(Train):
                             "--episodes", "64", "--label-fraction", "0.1", name="fine")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("before, greedy", result.stdout)
+        # The best of many on these problems: no verdict against the start.
+        self.assertIn("These problems have chosen the policy", result.stdout)
+        self.assertNotRegex(result.stdout, r"the start +\d+ .*(better|worse|undecided)$")
         self.assertIn("before training", (self.out("fine") / "report.md").read_text())
 
 
@@ -354,8 +360,9 @@ class Policies(Train):
         self.assertEqual((document["looks"], document["ended_by"]), (1, "error_reached"))
         self.assertEqual(document["first_lost"], document["second_lost"])
         self.assertEqual([d["mean"] for d in document["differences"]], [0, 0, 0])
-        # What 40 problems that are alike leave open: 3 in 40 others, at most.
-        self.assertEqual([(d["low"], d["high"]) for d in document["differences"]], [(-0.075, 0.075)] * 3)
+        # What 40 problems that are alike leave open: 3 in 40 others, at most; of the search that is judged over all looks.
+        self.assertEqual([(d["low"], d["high"]) for d in document["differences"]],
+                         [(-0.075, 0.075)] * 2 + [(document["lower_bound"], document["upper_bound"])])
         self.assertAlmostEqual(document["upper_bound"], 3.4 / 41)
         self.assertAlmostEqual(document["lower_bound"], -3.4 / 41)
         # One policy alone: against the same search without a network.

@@ -35,8 +35,9 @@ TEST(Comparison, VerdictsInWords) {
   EXPECT_TRUE(
       begins(text_of({10000, 0.01, 0.001}), "A is worse than B (beam 16 + corridor: difference from 0.760 to 1."));
   EXPECT_EQ(text_of({36, 0, 0}, 0, "why"),
-            "undecided: A against B (beam 16 + corridor: difference from -9.19 to 9.19 %, no problem told them apart; "
-            "why)\n");
+            "undecided: A against B (beam 16 + corridor: difference from -9.19 to 9.19 %, bounds for up to 6 looks, no "
+            "problem "
+            "told them apart; why)\n");
   const std::string loses = text_of({10000, -0.01, 0.001}, 0, "", 3);
   EXPECT_TRUE(begins(loses, "undecided: A against B ")) << loses;
   EXPECT_NE(loses.find("no plan on 3 problems, the other's on 0"), std::string::npos) << loses;
