@@ -205,7 +205,11 @@ void declare_run(OptionTable& table, TrainOptions& o) {
   table.add(&o.preset, "preset", "what all other options start from")
       .choices({"fast", "nightly", "rainbow", "faithful"});
   table.add(&o.threads, "threads", "threads, the learner's included; 0: as many as there are cores").range(0, 1 << 20);
-  table.add_seconds(&o.time_s, "time", "train this long, over all sessions; looks at held-out problems do not count")
+  table
+      .add_seconds(
+          &o.time_s, "time",
+          "train this long, over all sessions; looks at held-out problems do not count; with --deterministic 300 "
+          "plays stand for a second")
       .range(0.001, 1e9);
   table.add(&o.episodes, "episodes", "train for so many plays, over all sessions; 0: as many as --time allows");
   table.add(&o.seed, "seed", "of everything random");

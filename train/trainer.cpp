@@ -9,6 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/files.h"
 #include "common/base/log.h"
+#include "common/base/numbers.h"
 #include "common/base/progress.h"
 #include "common/base/text_table.h"
 
@@ -40,7 +41,7 @@ class Trainer {
         players_(settings.players ? *settings.players : local_players_),
         counters_(resume ? resume->counters : TrainCounters{}),
         curves_(settings.folder, resume ? resume->curve : std::vector<CurvePoint>{}),
-        progress_("training", progress_total(), settings.episodes > 0 ? "episodes" : "") {
+        progress_("training", progress_total(), plays_asked() > 0 ? "episodes" : "") {
     earlier_seconds_ = counters_.seconds;
     session_plays_ = counters_.plays;
     session_steps_ = counters_.steps;
@@ -82,9 +83,12 @@ class Trainer {
         stopped = true;
         reason = "the loss of a process: " + players_.lost();
       }
-      const bool time_over = counters_.seconds >= settings_.time_s;
-      const bool plays_over = settings_.episodes > 0 && counters_.plays >= settings_.episodes;
-      if (reason.empty() && plays_over) reason = std::to_string(counters_.plays) + " episodes";
+      const bool time_over = !settings_.deterministic && counters_.seconds >= settings_.time_s;
+      const bool plays_over = plays_asked() > 0 && static_cast<double>(counters_.plays) >= plays_asked();
+      if (reason.empty() && plays_over) {
+        reason = std::to_string(counters_.plays) + " episodes";
+        if (settings_.episodes == 0) reason += ", which stand for " + format_ms(settings_.time_s * 1e3) + " of --time";
+      }
       if (reason.empty() && time_over) reason = format_ms(settings_.time_s * 1e3) + " of training";
       // The last policy is looked at too, whatever the rhythm; an interrupted session leaves that to the next one.
       if (!stopped && (evaluation_is_due() || (!reason.empty() && !is_evaluated()))) {
@@ -120,8 +124,10 @@ class Trainer {
   bool by_clock() const { return !settings_.deterministic && settings_.time_s < kNoTimeLimit; }
   // The plays asked for, or what stands for the time; 0: only a clock says when the run is over.
   double plays_asked() const {
-    if (settings_.episodes > 0) return static_cast<double>(settings_.episodes);
-    return by_clock() ? 0 : kPlaysPerSecond * settings_.time_s;
+    const double episodes = settings_.episodes > 0 ? static_cast<double>(settings_.episodes) : kInfinity;
+    const double of_time = settings_.deterministic ? std::ceil(kPlaysPerSecond * settings_.time_s) : kInfinity;
+    const double least = std::min(episodes, of_time);
+    return std::isfinite(least) ? least : 0;
   }
   // The share of the run that is over after so many plays and seconds of training; above 1 when it goes on all the
   // same.
@@ -159,8 +165,7 @@ class Trainer {
   }
 
   std::uint64_t progress_total() const {
-    return settings_.episodes > 0 ? settings_.episodes
-                                  : static_cast<std::uint64_t>(std::min(settings_.time_s, kNoTimeLimit));
+    return static_cast<std::uint64_t>(plays_asked() > 0 ? plays_asked() : std::min(settings_.time_s, kNoTimeLimit));
   }
 
   // A killed session may have left a policy that its last checkpoint does not know, and that the curves and the report
@@ -266,11 +271,11 @@ class Trainer {
   void show_progress() {
     const double seconds = trained_s();
     std::string note;
-    if (settings_.episodes == 0) {
+    if (plays_asked() == 0) {
       note = format_number(static_cast<double>(counters_.plays - session_plays_) / seconds) + " episodes/s  ";
     }
     note += "gap " + gap_text(last_score_) + " (best " + gap_text(counters_.best_score) + ")";
-    progress_.update(settings_.episodes > 0 ? counters_.plays : static_cast<std::uint64_t>(earlier_seconds_ + seconds),
+    progress_.update(plays_asked() > 0 ? counters_.plays : static_cast<std::uint64_t>(earlier_seconds_ + seconds),
                      note);
   }
 

@@ -1,14 +1,16 @@
 // The training loop: rounds of plays and updates, side by side.
 //
 // While the learner learns from the plays of round r, the actors play round r + 1 with the weights published before
-// those updates: the lag is fixed, so that what is played depends on the seed only and never on the number of threads.
+// those updates: the lag is fixed, so that what is played depends on the seed only and not on the number of threads,
+// unless a clock(time_s without `deterministic`) has a part in the size of rounds and in schedules.
 // How many updates a round gets is fixed, too: replay_ratio decisions learned from per decision played. Who is done
 // first helps (the learner plays along) or waits, so that the recipe is the same on any machine and only its speed is
 // not.
 //
 // Schedules that last as long as the run, the rhythm of evaluations and the size of rounds follow its progress: the
 // share of the plays asked for that have been learned from, or of the time asked for (the larger of both), which never
-// falls. With `deterministic` no clock has a part in it: kPlaysPerSecond plays stand for a second.
+// falls. With `deterministic` no clock has a part in it: kPlaysPerSecond plays stand for a second, and the run ends
+// after them.
 #pragma once
 
 #include <cstdint>
@@ -34,9 +36,10 @@ constexpr double kPlaysPerSecond = 300;
 constexpr int kEvaluations = 24;
 
 // Problems of the next round, of `most` at most, so that rounds come to take `wanted_s` each: of a run by the clock.
-// The round behind took `seconds` to learn from the plays of `learned` problems and, side by side, play `played` others
-// (0 s: no round of this session has been timed, and the size stays). It has to settle whichever of the two sets the
-// pace, so that it goes half of the way (by factors) to what that round says, and never below half or above twice.
+// The round behind took `seconds` to learn from the plays of `learned` problems and, side by side, play `played`
+// others (0 s: no round of this session has been timed, and the size stays). It has to settle whichever of the two
+// sets the pace, so that it goes half of the way (by factors) to what that round says, and never below half or above
+// twice.
 int next_round_problems(int learned, int played, double seconds, double wanted_s, int most);
 
 struct TrainerSettings {
@@ -45,7 +48,7 @@ struct TrainerSettings {
   int round_problems = 0;  // of a round; 0: so many that a run has some kRounds, of kMostRoundPlays plays at most
   int batch = 256;
   double replay_ratio = 4;
-  double time_s = 600;  // over all sessions; kNoTimeLimit: none
+  double time_s = 600;  // over all sessions; kNoTimeLimit: none; with `deterministic` counted in plays
   bool deterministic = false;
   std::uint64_t episodes = 0;  // plays over all sessions; 0: no limit
   double checkpoint_every_s = 60;
@@ -79,9 +82,9 @@ struct TrainResult {
   models::Policy best, start;  // start: what the run began with
 };
 
-// Trains until the time, the episodes or the patience are over, or a stop is asked for; writes a checkpoint at the end
-// in any case. `resume` (may be null) is where an earlier session ended; its learner_state is used up, because it is as
-// large as everything else in memory together.
+// Trains until the time, the episodes or the patience are over, or a stop is asked for; writes a checkpoint at the
+// end in any case. `resume` (may be null) is where an earlier session ended; its learner_state is used up, because it
+// is as large as everything else in memory together.
 TrainResult train(LearnerPort& learner, const ProblemSource& source, const Evaluation& evaluation, WorkerPool& pool,
                   const TrainerSettings& settings, Checkpoint* resume);
 

@@ -393,22 +393,26 @@ TEST_F(TrainerTest, RhythmAndSchedulesLastAsLongAsTheRun) {
   }
 }
 
-// With `deterministic` plays stand for seconds, so that no clock has a part in the schedules.
+// With `deterministic` plays stand for seconds: no clock has a part in the schedules or in when the run ends.
 TEST_F(TrainerTest, TimeIsCountedWhereNoClockMay) {
-  TrainerSettings s = settings("counted");
-  s.deterministic = true;
-  s.episodes = 0;
-  s.time_s = 20;
-  s.evaluate_every = 1;
-  s.play.epsilon_episodes = 0;
-  int rounds = 0;
-  s.stop_requested = [&rounds] { return ++rounds > 3; };
-  run(s, 0);
-  const Checkpoint end = load_checkpoint(s.folder + "/checkpoint");
-  ASSERT_GT(end.curve.size(), 1u);
-  for (const CurvePoint& point : end.curve) {
-    EXPECT_DOUBLE_EQ(value_of(point, "train/progress"),
-                     std::min(1.0, static_cast<double>(point.episodes) / (kPlaysPerSecond * s.time_s)));
+  std::string policy;
+  for (const int background : {0, 2}) {
+    TrainerSettings s = settings("counted" + std::to_string(background));
+    s.deterministic = true;
+    s.episodes = 0;
+    s.time_s = 0.4;
+    s.play.epsilon_episodes = 0;
+    const TrainResult result = run(s, background);
+    EXPECT_EQ(result.reason, "120 episodes, which stand for 400 ms of --time");
+    const Checkpoint end = load_checkpoint(s.folder + "/checkpoint");
+    ASSERT_GT(end.curve.size(), 1u);
+    for (const CurvePoint& point : end.curve) {
+      EXPECT_DOUBLE_EQ(value_of(point, "train/progress"),
+                       std::min(1.0, static_cast<double>(point.episodes) / (kPlaysPerSecond * s.time_s)));
+    }
+    EXPECT_EQ(value_of(end.curve.back(), "train/progress"), 1);
+    if (background == 0) policy = end.learner_state;
+    EXPECT_EQ(end.learner_state, policy);
   }
 }
 
