@@ -11,7 +11,8 @@
 #     --time T       training time of each run (default 1h)  --preset NAME   (default nightly)
 #     --seeds N      runs of different seeds, one after the other (default 3): the best is compared
 #     --real DATA    problems of real models that a better policy must not be worse on, as automap-train --evaluate-data
-#                    takes them (default: the shipped profiles on random clusters); none: not asked
+#                    takes them, 3400 or more (default: the shipped profiles on random clusters); none: not asked
+#     --compare-problems S,M,D   small, middle, deep problems of a comparison's first look (default 512,160,48)
 #     --compare-time T   of each comparison, at most: it decides by the problems asked by then (default: no limit)
 #     --bin DIR      where the programs are (default: build/release of this checkout)
 #     --keep-data    keep the night's dataset
@@ -39,7 +40,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 die() { echo "nightly.sh: $*" >&2; exit 2; }
 value() { [[ $# -ge 2 ]] || die "$1 needs a value"; echo "$2"; }
 
-folder="" rows=1000000 config=mixed time=1h preset=nightly seeds=3 real="" compare_time="" bin=$root/build/release keep_data=no first=$root/models/pretrained/pipeline.policy first_given=no
+folder="" rows=1000000 config=mixed time=1h preset=nightly seeds=3 real="" compare_problems="" compare_time="" bin=$root/build/release keep_data=no first=$root/models/pretrained/pipeline.policy first_given=no
 while [[ $# -gt 0 ]]; do
   case $1 in
     --rows) rows=$(value "$@"); shift 2 ;;
@@ -48,6 +49,7 @@ while [[ $# -gt 0 ]]; do
     --preset) preset=$(value "$@"); shift 2 ;;
     --seeds) seeds=$(value "$@"); shift 2 ;;
     --real) real=$(value "$@"); shift 2 ;;
+    --compare-problems) compare_problems=$(value "$@"); shift 2 ;;
     --compare-time) compare_time=$(value "$@"); shift 2 ;;
     --bin) bin=$(value "$@"); shift 2 ;;
     --keep-data) keep_data=yes; shift ;;
@@ -218,7 +220,7 @@ fi
 # others, or the policies would be chosen by the same few problems night after night.
 step "comparing" python3 "$root/scripts/promote.py" --bin "$bin" --out "$here" --install "$folder/current.policy" \
   --evaluate-seed "$((20000000 + seed))" --before "$before" ${current:+--current "$current"} ${real:+--real "$real"} \
-  ${compare_time:+--compare-time "$compare_time"} "${runs[@]}" \
+  ${compare_problems:+--compare-problems "$compare_problems"} ${compare_time:+--compare-time "$compare_time"} "${runs[@]}" \
   > "$here/decision.txt"
 said=$(cat "$here/decision.txt")
 outcome="${said%%[ ,]*}" why=$said

@@ -8,9 +8,10 @@ least score, on the problems by which each run chose its best policy. It alone g
 wrong now and then, would be wrong more often than that.
   1. better than the current policy on held-out problems of its own distribution, others every night (docs/training.md)
   2. not worse by more than 0.1 points on profiles of real models (--real; needs not be better there)
+The problems of both are drawn by numbers of their own (--compare-problems), not by the runs'.
 Where the best of a run is what it began with, nothing was learned that is worth a comparison: the current policy stays.
 NIGHT/comparison.json, NIGHT/comparison-real.json: both tests; NIGHT/decision.json: what came of it, also printed in words.
-Exit codes: 0 decided, 3 something is missing, 75 stopped, else as of automap-train.
+Exit codes: 0 decided, 3 something is missing, 75 stopped (the comparison so far is written, ended_by: stopped), else as of automap-train.
 """
 
 import argparse
@@ -24,9 +25,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Of the second test: equal policies have to get through it, 2.4 standard errors below the margin.
+# Of the second test: equal policies have to get through it, 2.4 standard errors below the margin. Where no problem tells two apart
+# the bound of n problems is 3.4 / (n + 1) (train/promotion.h), so that fewer than these show nothing.
 REAL_MARGIN = 0.001
 REAL_ERROR = 0.0002
+REAL_LEAST = math.ceil(3.4 / REAL_MARGIN)
+# Problems of the first look (small, middle, deep), which each look doubles: not the runs' own, which short runs have few of.
+PROBLEMS = "512,160,48"
 REAL_ONLY = {"schema": "automap.datagen/1", "name": "real-profiles", "families": {"empirical": {}}}
 WHY = {"too_few_problems": "only {problems} problems could be judged",
        "no_more_problems": "the held-out problems ran out before it was settled",
@@ -79,7 +84,10 @@ def result_of(run):
 class Comparer:
     def __init__(self, options, run, policies):
         self.child = None
+        self.stopped = False
+        small, middle, deep = options.compare_problems
         self.command = [options.bin / "automap-train", "--config", run / "config.ini", "--compare", "--json", "--quiet",
+                        "--evaluate-small", small, "--evaluate-middle", middle, "--evaluate-deep", deep,
                         *(("--threads", options.threads) if options.threads else ()),
                         *(("--time-limit", options.compare_time) if options.compare_time else ())]
         self.policies = policies
@@ -87,22 +95,33 @@ class Comparer:
             signal.signal(number, self.stop)
 
     def stop(self, *_):
+        self.stopped = True
         if self.child:
             self.child.terminate()
-        sys.exit(75)
 
     def compare(self, seed, path, *more):
+        if self.stopped:
+            sys.exit(75)
         self.child = subprocess.Popen([*map(str, self.command), *map(str, more), "--evaluate-seed", str(seed),
                                        *map(str, self.policies)], stdout=subprocess.PIPE)
+        if self.stopped:
+            self.child.terminate()
         text, _ = self.child.communicate()
-        if self.child.returncode != 0:
-            sys.exit(self.child.returncode if self.child.returncode > 0 else 128 - self.child.returncode)
+        code = self.child.returncode
+        # Who is stopped says what it has, if anything; who stops it may have gone to it directly.
+        stopped = self.stopped or code == 75
+        if code != 0 and not stopped:
+            sys.exit(code if code > 0 else 128 - code)
         try:
             comparison = json.loads(text)
             _ = [comparison[key] for key in DECIDING]
         except (ValueError, KeyError, TypeError) as why:
+            if stopped:
+                sys.exit(75)
             fail(f"automap-train --compare printed no comparison ({why}): nothing is promoted")
         write(path, comparison)
+        if stopped:
+            sys.exit(75)
         return comparison
 
 
@@ -146,9 +165,19 @@ def decide_by_real(decision, real):
     """By the second one, what the first would promote."""
     if real["accepted"]:
         return
-    why = (" is worse on profiles of real models" if real["verdict"] == "worse" else
-           f" is not shown not to be worse {at_margin(real)} on profiles of real models" + why_undecided(real))
-    decision.update(promoted=False, why=f"the new one, {decision['why']}," + why)
+    why = ("worse on real profiles" if real["verdict"] == "worse" else
+           f"not shown not to be worse {at_margin(real)} on real profiles" + why_undecided(real))
+    problems = real.get("problems")
+    if real["verdict"] != "worse" and isinstance(problems, int) and problems < REAL_LEAST:
+        why += f"; {problems} problems cannot show that, even policies that are alike need {REAL_LEAST}"
+    decision.update(promoted=False, why=f"the new one is {decision['why']} on made-up problems, but {why}")
+
+
+def counts(text):
+    numbers = text.split(",")
+    if len(numbers) != 3 or not all(number.isdecimal() for number in numbers) or not any(map(int, numbers)):
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected three numbers, SMALL,MIDDLE,DEEP")
+    return numbers
 
 
 def main():
@@ -161,9 +190,12 @@ def main():
     parser.add_argument("--evaluate-seed", required=True, type=int, help="of the problems")
     parser.add_argument("--real", metavar="DATA",
                         help="problems of the second test, as for automap-train --evaluate-data [the shipped profiles of real "
-                        "models]; none: no second test")
+                        "models]; none: no second test. It takes 3400 problems or more: of a dataset 6800 rows with three or more "
+                        "stages, since every other row judges")
     parser.add_argument("--before", help="what the current policy is called in what is said")
     parser.add_argument("--threads", type=int, help="of automap-train")
+    parser.add_argument("--compare-problems", metavar="SMALL,MIDDLE,DEEP", type=counts, default=counts(PROBLEMS),
+                        help="of the first look of each test; each look doubles what there is [512,160,48]")
     parser.add_argument("--compare-time", metavar="T", help="of each test, at most: it decides by the problems asked by then")
     options = parser.parse_args()
 

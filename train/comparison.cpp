@@ -2,16 +2,33 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <utility>
 
 #include "common/base/cli.h"
 #include "common/base/clock.h"
 #include "common/base/error.h"
+#include "common/base/log.h"
 #include "common/base/progress.h"
 #include "common/base/text_table.h"
 #include "train/report.h"
 
 namespace automap::train {
+namespace {
+
+// Of each problem, whether any of the planners found a plan.
+std::vector<std::uint8_t> with_plan(std::initializer_list<const std::vector<PlannerLengths>*> planners) {
+  std::vector<std::uint8_t> out;
+  for (const std::vector<PlannerLengths>* some : planners) {
+    for (const PlannerLengths& planner : *some) {
+      out.resize(planner.length_ms.size());
+      for (std::size_t i = 0; i < out.size(); ++i) out[i] |= std::isfinite(planner.length_ms[i]) ? 1 : 0;
+    }
+  }
+  return out;
+}
+
+}  // namespace
 
 Comparison::Comparison(const std::vector<models::Policy>& policies, std::shared_ptr<const ProblemSource> source,
                        const EvaluationOptions& options, WorkerPool& pool, double time_limit_s)
@@ -46,20 +63,27 @@ Asked Comparison::ask(int times) {
       return Asked::kStopped;
     }
     progress.update(problems() - before);
-    if (source_->size() > 0 && next_ >= source_->size()) return Asked::kNoMore;
+    log_verbose(std::to_string(problems()) + " problems judged");
+    if (source_->size() > 0 && next_ >= source_->size()) break;
   }
+  if (problems() == 0) {
+    throw Error(ErrorKind::kData, source_->fingerprint() + ": no plan is known for any of the held-out problems",
+                "loosen the memory limits of the data");
+  }
+  if (source_->size() > 0 && next_ >= source_->size()) return Asked::kNoMore;
   return problems() > before ? Asked::kAll : Asked::kNoMore;
 }
 
 void Comparison::ask_part(EvaluationOptions options) {
   options.first = next_;
   // The first part needs some.
-  options.may_be_empty = problems() > 0;
+  options.may_be_empty = next_ > 0;
   const Evaluation evaluation(source_, options, pool_, "");
   next_ = evaluation.next();
   if (evaluation.problems().empty()) return;
   const auto first = evaluation.plan(policies_[0], pool_);
   const auto second = policies_.size() == 1 ? evaluation.baselines() : evaluation.plan(policies_[1], pool_);
+  const std::vector<std::uint8_t> known = with_plan({&evaluation.baselines(), &first, &second});
   const std::size_t searches = std::min(first.size(), second.size());
   compared_.first.resize(searches);
   compared_.second.resize(searches);
@@ -67,15 +91,17 @@ void Comparison::ask_part(EvaluationOptions options) {
   for (std::size_t p = 0; p < searches; ++p) {
     compared_.searches.push_back(first[p].planner);
     const std::vector<double> a = evaluation.gaps(first[p]), b = evaluation.gaps(second[p]);
-    compared_.first[p].insert(compared_.first[p].end(), a.begin(), a.end());
-    compared_.second[p].insert(compared_.second[p].end(), b.begin(), b.end());
+    for (std::size_t i = 0; i < known.size(); ++i) {
+      if (!known[i]) continue;
+      compared_.first[p].push_back(a[i]);
+      compared_.second[p].push_back(b[i]);
+    }
   }
-  const auto lost = [](const PlannerLengths& lengths) {
-    const auto& all = lengths.length_ms;
-    return static_cast<int>(std::count_if(all.begin(), all.end(), [](double ms) { return !std::isfinite(ms); }));
-  };
-  compared_.first_lost += lost(first[searches - 1]);
-  compared_.second_lost += lost(second[searches - 1]);
+  for (std::size_t i = 0; i < known.size(); ++i) {
+    if (!known[i]) continue;
+    compared_.first_lost += std::isfinite(first[searches - 1].length_ms[i]) ? 0 : 1;
+    compared_.second_lost += std::isfinite(second[searches - 1].length_ms[i]) ? 0 : 1;
+  }
 }
 
 std::string why_unsettled(const PromotionTest& test, Asked asked, int problems, double asked_error) {
@@ -101,8 +127,9 @@ const char* ended_by(const PromotionTest& test, Asked asked) {
 
 std::string verdict_text(const std::string& first, const std::string& second, double margin, const PromotionTest& test,
                          const Compared& compared, const std::string& unsettled) {
-  std::string by =
-      compared.searches.back() + ": difference from " + interval_text(Interval{test.lower_bound(), test.upper_bound()});
+  std::string by = compared.searches.back() + ": difference from " +
+                   interval_text(Interval{test.lower_bound(), test.upper_bound()}) + ", bounds for up to " +
+                   std::to_string(PromotionTest::kMostLooks) + " looks";
   if (test.all_alike()) by += ", no problem told them apart";
   if (test.loses_plans()) {
     by += ", no plan on " + std::to_string(compared.first_lost) + " problems, the other's on " +

@@ -15,7 +15,7 @@
 
 namespace automap::train {
 
-// Counted gaps on the same problems.
+// Counted gaps on the same problems: those that a policy or a baseline has a plan for.
 struct Compared {
   std::vector<std::string> searches;
   std::vector<std::vector<double>> first, second;  // [search][problem]
@@ -34,7 +34,8 @@ class Comparison {
 
   // Asks about the next `times` times the options' number of problems. They are asked in parts that are each mixed as
   // the whole is, so that a limit or a signal (StopToken) does not change the mixture of what was asked; the first part
-  // is always asked to its end. Throws Error(kStopped) when a signal came before the first part was over.
+  // is always asked to its end. Throws Error(kStopped) when a signal came before the first part was over, Error(kData)
+  // when no problem of it has a plan to compare.
   Asked ask(int times);
   const Compared& compared() const { return compared_; }
 

@@ -52,7 +52,8 @@ struct EvaluationOptions {
   pipeline::Objective objective = pipeline::Objective::kValue;
   std::uint64_t first = 0;  // the first row of the source that problems are drawn from
   // False: the optima are not computed and gaps count from the best plan known, which is all that a comparison needs.
-  // Problems without a known plan then stay (reference_ms infinite), because the policies may find one.
+  // Problems without a known plan then stay (reference_ms infinite), because the policies may find one; a comparison
+  // drops those that nobody has a plan for.
   bool exact = true;
   // True: it is no error when no problems are left; problems() is empty then.
   bool may_be_empty = false;

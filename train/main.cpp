@@ -155,7 +155,9 @@ int compare(const TrainOptions& o, WorkerPool& pool) {
   TextTable table({{"search", TextTable::Align::kLeft}, {"first"}, {"second"}, {"difference"}, {"95 % interval"}});
   for (std::size_t p = 0; p < compared.searches.size(); ++p) {
     const PairedDifference d = paired_difference(compared.first[p], compared.second[p]);
-    const Interval interval = interval_95(d);
+    // That of the search that is judged holds for all looks together, as the verdict does.
+    const bool is_judged = p + 1 == compared.searches.size();
+    const Interval interval = is_judged ? Interval{test.lower_bound(), test.upper_bound()} : interval_95(d);
     const double first = mean_of(compared.first[p]), second = mean_of(compared.second[p]);
     rows.push_back({{"planner", compared.searches[p]},
                     {"first_mean", first},
@@ -308,8 +310,8 @@ void print_result(const TrainOptions& o, const TrainResult& result, const Evalua
           " episodes, " + format_count(std::llround(episodes_per_s)) + " episodes/s, " +
           format_count(std::llround(steps_per_s)) + " steps/s\n" + evaluation_cost(result.counters, evaluation) +
           "\n\nGaps: mean / 95th percentile / share optimal\n\n" + quality_table(evaluation, rows, false) + "\n" +
-          difference_table(differences, false) + "\n" + "The policy is " + best_text(result) + "\n" +
-          printable(o.out + "/policy.bin, " + o.out + "/report.md") + "\n");
+          difference_table(differences, false) + "\n" + kChosenByThese + "\n\nThe policy is " + best_text(result) +
+          "\n" + printable(o.out + "/policy.bin, " + o.out + "/report.md") + "\n");
   }
 }
 

@@ -212,7 +212,11 @@ void declare_run(OptionTable& table, TrainOptions& o) {
   table.add(&o.threads, "threads", "threads, the learner's included; 0: as many as there are cores")
       .range(0, 1 << 20)
       .traits(kOfSession);
-  table.add_seconds(&o.time_s, "time", "train this long, over all sessions; looks at held-out problems do not count")
+  table
+      .add_seconds(
+          &o.time_s, "time",
+          "train this long, over all sessions; looks at held-out problems do not count; with --deterministic 300 "
+          "plays stand for a second")
       .range(0.001, 1e9)
       .traits(kOfSession);
   table.add(&o.episodes, "episodes", "train for so many plays, over all sessions; 0: as many as --time allows")

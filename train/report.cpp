@@ -153,8 +153,10 @@ Json quality_json(const Evaluation& evaluation, const std::vector<PlannerLengths
 std::vector<Difference> differences_of(const Evaluation& evaluation, const std::vector<PlannerLengths>& planned,
                                        const std::vector<PlannerLengths>& started_with) {
   std::vector<Difference> out;
-  const auto add = [&](const PlannerLengths& planner, const std::string& to, const PlannerLengths& other) {
-    out.push_back({planner.planner, to, paired_difference(evaluation.gaps(planner), evaluation.gaps(other))});
+  const auto add = [&](const PlannerLengths& planner, const std::string& to, const PlannerLengths& other,
+                       bool chosen_by = false) {
+    out.push_back(
+        {planner.planner, to, paired_difference(evaluation.gaps(planner), evaluation.gaps(other)), chosen_by});
   };
   const std::vector<PlannerLengths>& baselines = evaluation.baselines();
   for (std::size_t i = 0; i < planned.size() && i < Evaluation::kSearches; ++i)
@@ -163,7 +165,7 @@ std::vector<Difference> differences_of(const Evaluation& evaluation, const std::
   if (planned.size() == Evaluation::kSearches) {
     add(planned.back(), "random weights", baselines[Evaluation::kSearches]);
   }
-  if (!started_with.empty()) add(planned.back(), "the start", started_with.back());
+  if (!started_with.empty()) add(planned.back(), "the start", started_with.back(), true);
   return out;
 }
 
@@ -180,7 +182,8 @@ std::string difference_table(const std::vector<Difference>& differences, bool as
       {"search", "compared with", "problems", "difference of mean gaps", "95 % interval", "policy is"}};
   for (const Difference& d : differences) {
     rows.push_back({d.planner, d.to, std::to_string(d.paired.problems), difference_text(d.paired),
-                    interval_text(interval_95(d.paired)), to_string(verdict_of(d.paired))});
+                    d.chosen_by ? "-" : interval_text(interval_95(d.paired)),
+                    d.chosen_by ? "chosen by these" : to_string(verdict_of(d.paired))});
   }
   return table_of(rows, as_markdown, 2);
 }
@@ -189,14 +192,15 @@ Json differences_json(const std::vector<Difference>& differences) {
   Json out = Json::array();
   for (const Difference& d : differences) {
     const Interval interval = interval_95(d.paired);
+    const auto unless_chosen = [&](const Json& value) { return d.chosen_by ? Json(nullptr) : value; };
     out.push_back({{"planner", d.planner},
                    {"to", d.to},
                    {"problems", d.paired.problems},
                    {"mean", d.paired.mean},
                    {"standard_error", d.paired.standard_error},
-                   {"low", interval.low},
-                   {"high", interval.high},
-                   {"verdict", to_string(verdict_of(d.paired))}});
+                   {"low", unless_chosen(interval.low)},
+                   {"high", unless_chosen(interval.high)},
+                   {"verdict", unless_chosen(to_string(verdict_of(d.paired)))}});
   }
   return out;
 }
@@ -270,8 +274,8 @@ std::string report_markdown(const TrainOptions& o, const ProblemSource& source, 
 
   out +=
       "Paired differences on the same problems (negative: the policy is better), with their standard errors and 95 %"
-      " intervals. These problems have chosen the policy, which therefore looks a little better on them than on others:"
-      " `automap-train --evaluate` and `--compare` ask others.\n\n";
+      " intervals. " +
+      std::string(kChosenByThese) + "\n\n";
   const std::vector<PlannerLengths> other_start = result.start_won() ? std::vector<PlannerLengths>{} : started_with;
   out += difference_table(differences_of(evaluation, policy_planners, other_start), true) + "\n";
   out += "## By family\n\n" + family_table(evaluation, policy_planners) + "\n";

@@ -21,11 +21,18 @@ Json quality_json(const Evaluation& evaluation, const std::vector<PlannerLengths
 struct Difference {
   std::string planner, to;
   PairedDifference paired;
+  // The policy is the one of many that was best on these very problems: an interval around the difference shows nothing
+  // then, and there is no verdict.
+  bool chosen_by = false;
 };
 // Differences to the same searches without a network, of the policy's last search to random weights, and to
 // `started_with` (may be empty).
 std::vector<Difference> differences_of(const Evaluation& evaluation, const std::vector<PlannerLengths>& planned,
                                        const std::vector<PlannerLengths>& started_with = {});
+// What is to be said beside those of a training.
+constexpr char kChosenByThese[] =
+    "These problems have chosen the policy, which therefore looks better on them than on others, above all against the "
+    "start: automap-train --evaluate and --compare ask others.";
 std::string difference_table(const std::vector<Difference>& differences, bool markdown);
 Json differences_json(const std::vector<Difference>& differences);
 // "-0.34 +- 0.12 %", "-0.58 to -0.1 %".

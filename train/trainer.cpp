@@ -9,6 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/files.h"
 #include "common/base/log.h"
+#include "common/base/numbers.h"
 #include "common/base/progress.h"
 #include "common/base/text_table.h"
 
@@ -40,7 +41,7 @@ class Trainer {
         players_(settings.players ? *settings.players : local_players_),
         counters_(resume ? resume->counters : TrainCounters{}),
         curves_(settings.folder, resume ? resume->curve : std::vector<CurvePoint>{}),
-        progress_("training", progress_total(), settings.episodes > 0 ? "episodes" : "") {
+        progress_("training", progress_total(), plays_asked() > 0 ? "episodes" : "") {
     earlier_seconds_ = counters_.seconds;
     session_plays_ = counters_.plays;
     session_steps_ = counters_.steps;
@@ -82,9 +83,12 @@ class Trainer {
         stopped = true;
         reason = "the loss of a process: " + players_.lost();
       }
-      const bool time_over = counters_.seconds >= settings_.time_s;
-      const bool plays_over = settings_.episodes > 0 && counters_.plays >= settings_.episodes;
-      if (reason.empty() && plays_over) reason = std::to_string(counters_.plays) + " episodes";
+      const bool time_over = !settings_.deterministic && counters_.seconds >= settings_.time_s;
+      const bool plays_over = plays_asked() > 0 && static_cast<double>(counters_.plays) >= plays_asked();
+      if (reason.empty() && plays_over) {
+        reason = std::to_string(counters_.plays) + " episodes";
+        if (settings_.episodes == 0) reason += ", which stand for " + format_ms(settings_.time_s * 1e3) + " of --time";
+      }
       if (reason.empty() && time_over) reason = format_ms(settings_.time_s * 1e3) + " of training";
       // The last policy is looked at too, whatever the rhythm; an interrupted session leaves that to the next one.
       if (!stopped && (evaluation_is_due() || (!reason.empty() && !is_evaluated()))) {
@@ -120,8 +124,10 @@ class Trainer {
   bool by_clock() const { return !settings_.deterministic && settings_.time_s < kNoTimeLimit; }
   // The plays asked for, or those that stand for the time; 0: only a clock says when the run is over.
   double plays_asked() const {
-    if (settings_.episodes > 0) return static_cast<double>(settings_.episodes);
-    return by_clock() ? 0 : kPlaysPerSecond * settings_.time_s;
+    const double episodes = settings_.episodes > 0 ? static_cast<double>(settings_.episodes) : kInfinity;
+    const double of_time = settings_.deterministic ? std::ceil(kPlaysPerSecond * settings_.time_s) : kInfinity;
+    const double least = std::min(episodes, of_time);
+    return std::isfinite(least) ? least : 0;
   }
   // The share of the run that is over after so many plays and seconds of training; above 1 when the run goes on beyond
   // it.
@@ -150,20 +156,16 @@ class Trainer {
     const int most = most_round_problems();
     return by_clock() ? std::clamp(kFirstRoundPlays / settings_.play.plays, 1, most) : most;
   }
-  // `seconds`: what the round behind has taken.
-  int next_round_problems(double seconds) const {
+  int next_round() const {
     if (settings_.round_problems > 0) return settings_.round_problems;
     const int most = most_round_problems();
     if (!by_clock()) return most;
-    constexpr double kMostChange = 2;
-    const double change =
-        std::clamp(settings_.time_s / kRounds / std::max(1e-6, seconds), 1 / kMostChange, kMostChange);
-    return std::clamp(static_cast<int>(std::lround(change * static_cast<double>(counters_.round_problems))), 1, most);
+    return next_round_problems(learned_problems_, static_cast<int>(counters_.round_problems), last_round_s_,
+                               settings_.time_s / kRounds, most);
   }
 
   std::uint64_t progress_total() const {
-    return settings_.episodes > 0 ? settings_.episodes
-                                  : static_cast<std::uint64_t>(std::min(settings_.time_s, kNoTimeLimit));
+    return static_cast<std::uint64_t>(plays_asked() > 0 ? plays_asked() : std::min(settings_.time_s, kNoTimeLimit));
   }
 
   // A killed session may have left a policy that its last checkpoint does not know, and that the curves and the report
@@ -214,7 +216,9 @@ class Trainer {
     }
     counters_.decisions += decisions;
     counters_.next_problem += counters_.round_problems;
-    counters_.round_problems = static_cast<std::uint64_t>(next_round_problems(last_round_s_));
+    const int learned = static_cast<int>(counters_.round_problems);
+    counters_.round_problems = static_cast<std::uint64_t>(next_round());
+    learned_problems_ = learned;
     // Schedules do not go back in a run that is resumed for longer.
     const double share = share_at(static_cast<double>(counters_.plays), counters_.seconds);
     counters_.progress = std::clamp(share, counters_.progress, 1.0);
@@ -267,11 +271,11 @@ class Trainer {
   void show_progress() {
     const double seconds = trained_s();
     std::string note;
-    if (settings_.episodes == 0) {
+    if (plays_asked() == 0) {
       note = format_number(static_cast<double>(counters_.plays - session_plays_) / seconds) + " episodes/s  ";
     }
     note += "gap " + gap_text(last_score_) + " (best " + gap_text(counters_.best_score) + ")";
-    progress_.update(settings_.episodes > 0 ? counters_.plays : static_cast<std::uint64_t>(earlier_seconds_ + seconds),
+    progress_.update(plays_asked() > 0 ? counters_.plays : static_cast<std::uint64_t>(earlier_seconds_ + seconds),
                      note);
   }
 
@@ -373,6 +377,7 @@ class Trainer {
   std::shared_ptr<const models::Policy> acting_;  // what the plays that stand ready were played with
   std::vector<models::Played> played_;
   std::string best_policy_, start_policy_;
+  int learned_problems_ = 0;  // whose plays were learned from in the last round
   Clock::time_point start_ = Clock::now();
   double earlier_seconds_ = 0, evaluation_seconds_ = 0, learner_seconds_ = 0, loss_ = 0, label_loss_ = 0,
          learning_rate_ = 0, last_score_ = 0, last_round_s_ = 0;
@@ -380,6 +385,15 @@ class Trainer {
 };
 
 }  // namespace
+
+int next_round_problems(int learned, int played, double seconds, double wanted_s, int most) {
+  constexpr double kMostChange = 2;
+  if (seconds <= 0) return std::clamp(played, 1, most);
+  const double problems = 0.5 * (learned + played) * wanted_s / seconds;
+  const double next = std::sqrt(problems * played);
+  return std::clamp(static_cast<int>(std::lround(std::clamp(next, played / kMostChange, played * kMostChange))), 1,
+                    most);
+}
 
 TrainResult train(LearnerPort& learner, const ProblemSource& source, const Evaluation& evaluation, WorkerPool& pool,
                   const TrainerSettings& settings, Checkpoint* resume) {

@@ -1,14 +1,16 @@
 // The training loop runs rounds of plays and updates side by side.
 //
 // While the learner learns from the plays of round r, the actors play round r + 1 with the weights published before
-// those updates: the lag is fixed, so that plays depend on the seed only and never on the number of threads. The number
+// those updates: the lag is fixed, so that plays depend on the seed only and never on the number of threads,
+// unless a clock (time_s without `deterministic`) has a part in the size of rounds and in schedules. The number
 // of updates per round is fixed, too: replay_ratio decisions learned from per decision played. The side that is done
 // first helps (the learner plays along) or waits, so that the recipe is the same on any machine and only its speed is
 // not.
 //
 // Schedules that last as long as the run, the rhythm of evaluations and the size of rounds follow the run's progress,
 // which never falls: the share of the plays asked for that have been learned from, or of the time asked for (the larger
-// of both). With `deterministic` no clock has a part in it: kPlaysPerSecond plays stand for a second.
+// of both). With `deterministic` no clock has a part in it: kPlaysPerSecond plays stand for a second, and the run ends
+// after them.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +36,13 @@ constexpr double kPlaysPerSecond = 300;
 // between two.
 constexpr int kEvaluations = 24;
 
+// Problems of the next round, of `most` at most, so that rounds come to take `wanted_s` each: of a run by the clock.
+// The round behind took `seconds` to learn from the plays of `learned` problems and, side by side, play `played`
+// others (0 s: no round of this session has been timed, and the size stays). It has to settle whichever of the two
+// sets the pace, so that it goes half of the way (by factors) to what that round says, and never below half or above
+// twice.
+int next_round_problems(int learned, int played, double seconds, double wanted_s, int most);
+
 struct TrainerSettings {
   models::PlayOptions play;
   std::uint64_t seed = 1;
@@ -41,7 +50,7 @@ struct TrainerSettings {
       0;  // problems of a round; 0: chosen so that a run has some kRounds rounds of at most kMostRoundPlays plays
   int batch = 256;
   double replay_ratio = 4;
-  double time_s = 600;  // over all sessions; kNoTimeLimit: none
+  double time_s = 600;  // over all sessions; kNoTimeLimit: none; with `deterministic` counted in plays
   bool deterministic = false;
   std::uint64_t episodes = 0;  // plays over all sessions; 0: no limit
   double checkpoint_every_s = 60;

@@ -10,7 +10,7 @@
 #     --time T       training time of each run (1h)      --preset NAME   (nightly)
 #     --data-seed N  of the rows and of the problems that are compared with (1)
 #     --first FILE   the policy that stands for the current one until one has been promoted (the one that is shipped)
-#     --real DATA    as of scripts/nightly.sh
+#     --real DATA, --compare-problems S,M,D, --compare-time T   as of scripts/nightly.sh
 #     --bin DIR      where the programs are, on every machine (build/release of this checkout)
 #     --sbatch "..." options for every sbatch: --partition=..., --account=..., --time=...
 #
@@ -27,7 +27,7 @@ root=$(cd "$here/../.." && pwd)
 die() { echo "submit.sh: $*" >&2; exit 2; }
 folder="" sbatch="" ranks=2 parts=4 seeds=3 cpus=2
 export ROWS=1000000 SHARD_ROWS=65536 CONFIG=mixed TIME=1h PRESET=nightly DATA_SEED=1
-export SCRIPTS=$root/scripts REAL="" BIN=$root/build/release FIRST=$root/models/pretrained/pipeline.policy
+export SCRIPTS=$root/scripts REAL="" COMPARE_PROBLEMS="" COMPARE_TIME="" BIN=$root/build/release FIRST=$root/models/pretrained/pipeline.policy
 while [[ $# -gt 0 ]]; do
   case $1 in
     -h | --help) sed -n '2,/^set -e/p' "${BASH_SOURCE[0]}" | sed '$d; s/^# \{0,1\}//'; exit 0 ;;
@@ -45,6 +45,8 @@ while [[ $# -gt 0 ]]; do
     --data-seed) DATA_SEED=$2; shift 2 ;;
     --first) FIRST=$2; shift 2 ;;
     --real) REAL=$2; shift 2 ;;
+    --compare-problems) COMPARE_PROBLEMS=$2; shift 2 ;;
+    --compare-time) COMPARE_TIME=$2; shift 2 ;;
     --bin) BIN=$2; shift 2 ;;
     --sbatch) sbatch=$2; shift 2 ;;
     -*) die "unknown option $1 (options of automap-train go behind --)" ;;

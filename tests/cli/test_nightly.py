@@ -36,7 +36,8 @@ class Nightly(ProgramTest):
         # A small network with random weights stands for the shipped policy, and everything counts as better.
         first = self.put("first.policy", policy(hidden=(16,), spread=3))
         return [str(SOURCE / "scripts" / "nightly.sh"), str(self.folder / "nights"), "--bin", str(BIN), "--rows", "400",
-                "--preset", "fast", "--time", "2s", "--seeds", str(self.seeds), "--first", str(first), *options, "--", *SMALL,
+                "--preset", "fast", "--time", "2s", "--seeds", str(self.seeds), "--first", str(first), "--compare-problems", "12,0,0",
+                *options, "--", *SMALL,
                 *([] if "--margin" in training else ["--margin", "1"]), *training]
 
     def nightly(self, *options, training=()):
@@ -336,14 +337,48 @@ echo "{{\\"score\\": ${{scores[${{2##*-}} - 1]}}, \\"start\\": \\"x\\", \\"start
         self.assertEqual(len(calls), 2)
         for call in calls:
             self.assertIn(" --time-limit 5m ", call)
+            # However few problems the runs had.
+            self.assertIn(" --evaluate-small 512 --evaluate-middle 160 --evaluate-deep 48 ", call)
+        self.assertEqual(self.night("--first", str(self.first), "--compare-problems", "9,8,7").returncode, 0)
+        self.assertIn(" --evaluate-small 9 --evaluate-middle 8 --evaluate-deep 7 ", (self.folder / "calls").read_text())
+
+    def test_stopped_while_comparing(self):
+        """What was asked by then is written, and the next call asks anew."""
+        self.program("automap-train", (self.bin / "automap-train").read_text().replace(
+            'elif [[ " $* " == *" --compare "* ]]; then',
+            f"""elif [[ " $* " == *" --compare "* && ! -e {self.folder}/asked ]]; then
+  trap 'comparison 0 0 stopped false false undecided 0; exit 75' TERM
+  touch {self.folder}/asked
+  while true; do sleep 0.05; done
+elif [[ " $* " == *" --compare "* ]]; then"""))
+        process = subprocess.Popen([str(SOURCE / "scripts" / "nightly.sh"), str(self.nights), "--bin", str(self.bin), "--first", str(self.first)],
+                                   env=environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.addCleanup(process.kill)
+        self.wait_until((self.folder / "asked").exists, process)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=TIMEOUT_S)
+        self.assertEqual(process.returncode, 75)
+        self.assertEqual(json.loads((self.last() / "comparison.json").read_text())["ended_by"], "stopped")
+        self.assertFalse((self.last() / "decision.json").exists())
+        result = self.night("--first", str(self.first))
+        self.assertEqual(self.ended(result)["outcome"], "promoted", result.stderr)
+        self.assertEqual(json.loads((self.last() / "comparison.json").read_text())["ended_by"], "error_reached")
+
+    def test_too_few_real_problems(self):
+        self.verdict("better", real=False)
+        program = (self.bin / "automap-train").read_text()
+        self.program("automap-train", program.replace("refused false false worse", "no_more_problems false false undecided"))
+        result = self.night()
+        self.assertIn("but not shown not to be worse by more than 0.1 points on real profiles: the held-out problems ran out before it was "
+                      "settled; 36 problems cannot show that, even policies that are alike need 3400 (", result.stderr)
 
     def test_a_second_test_on_real_profiles(self):
         current = self.nights / "current.policy"
         self.verdict("better", real=False)
         result = self.night()
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn(f"kept the policy {self.first}, the new one, better than the policy {self.first}, is worse on profiles of real "
-                      "models (", result.stderr)
+        self.assertIn(f"kept the policy {self.first}, the new one is better than the policy {self.first} on made-up problems, but worse on "
+                      "real profiles (", result.stderr)
         self.assertFalse(current.exists())
         ended = self.ended(result)
         self.assertEqual((ended["outcome"], ended["real"]["ended_by"]), ("kept", "refused"))

@@ -173,7 +173,8 @@ class Slurm(unittest.TestCase):
         # Any difference is good enough, so that something is promoted.
         learning = [*LEARNING, "--episodes", "96", "--evaluate-middle", "6", "--evaluate-exact-time", "0.02s", "--margin", "1"]
         submitted = self.slurm(SCRIPTS / "submit.sh", night, "--rows", 800, "--shard-rows", 200, "--parts", 3, "--cpus", 1,
-                               "--preset", "fast", "--first", "none", "--bin", BIN, "--", *learning)
+                               "--preset", "fast", "--first", "none", "--bin", BIN, "--compare-problems", "6,6,0", "--compare-time", "60s", "--",
+                               *learning)
         self.assertEqual(submitted.returncode, 0, submitted.stderr)
         self.assertRegex(submitted.stdout, r"generate \d+, check \d+, train \d+, promote \d+")
         self.wait_for_jobs()

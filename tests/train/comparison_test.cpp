@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/error.h"
 #include "tests/train/simple_learner.h"
 
 namespace automap::train {
@@ -34,8 +35,9 @@ TEST(Comparison, VerdictsInWords) {
   EXPECT_TRUE(
       begins(text_of({10000, 0.01, 0.001}), "A is worse than B (beam 16 + corridor: difference from 0.760 to 1."));
   EXPECT_EQ(text_of({36, 0, 0}, 0, "why"),
-            "undecided: A against B (beam 16 + corridor: difference from -9.19 to 9.19 %, no problem told them apart; "
-            "why)\n");
+            "undecided: A against B (beam 16 + corridor: difference from -9.19 to 9.19 %, bounds for up to 6 looks, no "
+            "problem "
+            "told them apart; why)\n");
   const std::string loses = text_of({10000, -0.01, 0.001}, 0, "", 3);
   EXPECT_TRUE(begins(loses, "undecided: A against B ")) << loses;
   EXPECT_NE(loses.find("no plan on 3 problems, the other's on 0"), std::string::npos) << loses;
@@ -102,6 +104,39 @@ TEST(Comparison, PartsOfALook) {
   Comparison small(policies, source, options, pool, never);
   EXPECT_EQ(small.ask(1), Asked::kAll);
   EXPECT_EQ(small.compared().first.back().size(), 1u);
+}
+
+// Every other problem has no room for any plan.
+class HalfInfeasible : public OneProblem {
+ public:
+  TrainingProblem problem(std::uint64_t i) const override {
+    TrainingProblem out = OneProblem::problem(i);
+    if (i % 2 == 0 || all) {
+      out.parts.options.memory = true;
+      for (auto& [name, device] : out.parts.cluster.devices) device.memory_gib = 1e-9;
+    }
+    return out;
+  }
+  bool all = false;
+};
+
+// Problems that nobody has a plan for say nothing, as in --evaluate: they count for neither.
+TEST(Comparison, ProblemsWithoutAnyPlanAreLeftOut) {
+  const std::vector<models::Policy> policies = {SimpleLearner().policy("{}"), SimpleLearner().policy("{}")};
+  const auto source = std::make_shared<HalfInfeasible>();
+  WorkerPool pool(0);
+  EvaluationOptions options;
+  options.problems = {16, 0, 0, 0};
+  const double never = std::numeric_limits<double>::infinity();
+  Comparison half(policies, source, options, pool, never);
+  EXPECT_EQ(half.ask(1), Asked::kAll);
+  EXPECT_EQ(half.compared().first.back().size(), 8u);
+  EXPECT_LT(mean_of(half.compared().first.back()), 0.5);
+  EXPECT_EQ(half.compared().first_lost, 0);
+  EXPECT_EQ(half.compared().second_lost, 0);
+  source->all = true;
+  Comparison none(policies, source, options, pool, never);
+  EXPECT_THROW(none.ask(1), Error);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "common/base/error.h"
@@ -392,22 +393,26 @@ TEST_F(TrainerTest, RhythmAndSchedulesLastAsLongAsTheRun) {
   }
 }
 
-// With `deterministic` plays stand for seconds, so that no clock has a part in the schedules.
+// With `deterministic` plays stand for seconds: no clock has a part in the schedules or in when the run ends.
 TEST_F(TrainerTest, TimeIsCountedWhereNoClockMay) {
-  TrainerSettings s = settings("counted");
-  s.deterministic = true;
-  s.episodes = 0;
-  s.time_s = 20;
-  s.evaluate_every = 1;
-  s.play.epsilon_episodes = 0;
-  int rounds = 0;
-  s.stop_requested = [&rounds] { return ++rounds > 3; };
-  run(s, 0);
-  const Checkpoint end = load_checkpoint(s.folder + "/checkpoint");
-  ASSERT_GT(end.curve.size(), 1u);
-  for (const CurvePoint& point : end.curve) {
-    EXPECT_DOUBLE_EQ(value_of(point, "train/progress"),
-                     std::min(1.0, static_cast<double>(point.episodes) / (kPlaysPerSecond * s.time_s)));
+  std::string policy;
+  for (const int background : {0, 2}) {
+    TrainerSettings s = settings("counted" + std::to_string(background));
+    s.deterministic = true;
+    s.episodes = 0;
+    s.time_s = 0.4;
+    s.play.epsilon_episodes = 0;
+    const TrainResult result = run(s, background);
+    EXPECT_EQ(result.reason, "120 episodes, which stand for 400 ms of --time");
+    const Checkpoint end = load_checkpoint(s.folder + "/checkpoint");
+    ASSERT_GT(end.curve.size(), 1u);
+    for (const CurvePoint& point : end.curve) {
+      EXPECT_DOUBLE_EQ(value_of(point, "train/progress"),
+                       std::min(1.0, static_cast<double>(point.episodes) / (kPlaysPerSecond * s.time_s)));
+    }
+    EXPECT_EQ(value_of(end.curve.back(), "train/progress"), 1);
+    if (background == 0) policy = end.learner_state;
+    EXPECT_EQ(end.learner_state, policy);
   }
 }
 
@@ -428,6 +433,38 @@ TEST_F(TrainerTest, SchedulesByTheClock) {
   }
   EXPECT_LE(result.counters.progress, 1);
   EXPECT_GE(result.counters.seconds, 0.3);
+}
+
+// Rounds settle where they take the time that is wanted, whoever sets the pace, and keep their size while none has been
+// timed.
+TEST(Trainer, RoundsSettle) {
+  constexpr int kMost = 100000;
+  for (const auto& [learning_s, playing_s, beside] : {std::tuple<double, double, bool>{0.01, 0.001, true},
+                                                      {0.001, 0.01, true},
+                                                      {0.005, 0.005, true},
+                                                      {0.01, 0.002, false},
+                                                      {0.002, 0.01, false}}) {
+    const auto took = [&, learning_s = learning_s, playing_s = playing_s, beside = beside](int learned, int played) {
+      const double a = learning_s * learned, b = playing_s * played;
+      return beside ? std::max(a, b) : a + b;
+    };
+    const double each_s = beside ? std::max(learning_s, playing_s) : learning_s + playing_s;
+    const double wanted_s = 500 * each_s;
+    int learned = 8, played = next_round_problems(0, 8, 0, wanted_s, kMost);
+    EXPECT_EQ(played, 8);
+    for (int round = 0; round < 30; ++round) {
+      const int next = next_round_problems(learned, played, took(learned, played), wanted_s, kMost);
+      EXPECT_LE(next, 2 * played);
+      learned = played;
+      played = next;
+      if (round > 15) {
+        EXPECT_NEAR(played, 500, 25) << round;
+      }
+    }
+  }
+  EXPECT_EQ(next_round_problems(64, 64, 100, 1, kMost), 32);
+  EXPECT_EQ(next_round_problems(64, 64, 1, 100, 100), 100);
+  EXPECT_EQ(next_round_problems(0, 64, 0, 1, kMost), 64);
 }
 
 // Whoever gives a run that has ended more plays does not get its schedules again.
