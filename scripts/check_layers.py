@@ -41,7 +41,7 @@ ROOMS = {
     "plan/planners/learned": ["common/base", "common/machine", "common/pipeline", "models", "models/learner", "plan/planners"],
     "plan/plugin": ["common/base", "common/pipeline", "models", "models/learner", "plan/partition", "plan/partition/learned",
                     "plan/planners", "plan/planners/learned", "train", "train/learned"],
-    "plan/emit": ["common/base", "common/graph", "common/hlo", "common/sharding", "common/machine", "common/pipeline", "plan/partition",
+    "plan/emit": ["common/base", "common/architecture", "common/graph", "common/hlo", "common/sharding", "common/machine", "common/pipeline", "plan/partition",
                   "plan/planners", "plan/soap"],
     "plan/programs": ["common/base", "common/graph", "common/hlo", "common/machine", "common/pipeline", "profile"],
     "plan/emit/program": ["common/base", "common/graph", "common/hlo", "common/machine", "common/pipeline", "profile", "plan/planners",

@@ -200,6 +200,7 @@ class Parts {
       if (layers % stages != 0 || (request.stages > 0 && stages != request.stages)) continue;
       Part part{several, devices, {}, false};
       part.question.request.stages = stages;
+      if (framework_.whole_rounds) part.question.step.rounds_of = stages;
       for (int s = 1; s < stages; ++s) part.ends.push_back(starts[at(s * (layers / stages))]);
       part.ends.push_back(profile.size());
       parts_.push_back(std::move(part));

@@ -40,6 +40,7 @@ struct Framework {
   bool wide_stages;         // replicas of several devices stand in pipelines, too
   bool whole_gradients;     // in pipelines ZeRO 2 and 3 shard gradients after the last micro-batch alone
   bool even_servers;        // as many devices of every server that it runs on
+  bool whole_rounds;        // a pipeline has a multiple of its stages as micro-batches
   bool recompute_by_stage;  // else all stages recompute their layers, or none does
   FrameworkCuts cuts;
   const char* by;  // options and classes that this rests on, as the framework spells them, without dashes in front
@@ -61,6 +62,7 @@ pipeline::Schedule usual_schedule(const Framework& framework, int stages);
 
 // Of replicas of so many devices in so many stages; `heads`: Profile::attention_heads. As below.
 std::string width_inexpressible(const Framework& framework, int stages, int width, std::int64_t heads);
+std::string micro_batches_inexpressible(const Framework& framework, int stages, int micro_batches);
 // Of numbers of layers in each part, where a framework wants them equal; as below.
 std::string equal_layers_inexpressible(const std::vector<int>& counts);
 

@@ -86,6 +86,17 @@ class For(ProgramTest):
         self.assertEqual(kinds["data parallel, ZeRO 1"]["why"], "torchtitan has no ZeRO 1")
         self.assertNotIn("stages of different widths", kinds)
 
+    def test_maxtext_is_given_whole_rounds_and_the_model(self):
+        """A batch that splits into no multiple of the stages is planned without a pipeline."""
+        asked = ("llama3-8b", "--cluster", "h100-2x8", "--for", "maxtext", "--sequence", "1024")
+        plan = self.plan(*asked, "--batch", "17")
+        self.assertEqual(len(plan["stages"]), 1)
+        words = plan["to_type"]["arguments"]
+        self.assertIn("model_name=llama3-8b", words)
+        self.assertIn("max_target_length=1024", words)
+        self.assertEqual(self.plan(*asked, "--batch", "64", "--stages", "4")["micro_batches"] % 4, 0)
+        self.assert_fails(run("automap-infer", *asked, "--batch", "17", "--stages", "4"), 4, "17 micro-batches in 4 stages")
+
     def test_report(self):
         result = run("automap-infer", GPT2, "--cluster", "config-c", "--for", "megatron", "--planner", "policy", "--details")
         self.assertEqual(result.returncode, 0, result.stderr)

@@ -185,6 +185,18 @@ std::vector<NamedPlan> plans() {
   plan = &add("GPipe in even stages of one replica, which is two whole servers", llama({2, 2}));
   plan->width = 16, plan->samples = 16, plan->micro_batches = 4, plan->servers = having({8, 8, 8, 8});
   plan->schedule = Schedule::kGpipe;
+
+  plan = &add("data parallel on servers of which the last has devices left", llama({1}));
+  plan->replicas = 6, plan->samples = 2, plan->servers = having({4, 3});
+
+  plan = &add("1F1B of a published model", llama({16, 16}));
+  plan->replicas = 4, plan->samples = 1, plan->micro_batches = 8, plan->servers = having({8});
+  plan->sizes = {"llama3-8b", "bf16", 8192, 32, 4096, 32, 8, 128, 14336, 128256};
+
+  plan = &add("GPipe of a described model", llama({6, 6}));
+  plan->replicas = 4, plan->samples = 1, plan->micro_batches = 8, plan->servers = having({8});
+  plan->schedule = Schedule::kGpipe;
+  plan->sizes = {"", "f32", 512, 12, 768, 12, 12, 64, 3072, 50257, 1024};
   return all;
 }
 
@@ -233,6 +245,7 @@ Written written(const FrameworkPlan& plan) {
   document.micro_batches = plan.micro_batches;
   document.micro_batch_samples = static_cast<double>(plan.samples * plan.replicas);
   document.num_devices = plan.devices();
+  keep_sizes(plan.sizes, &document);
   for (int s = 0; s < plan.stages; ++s) {
     pipeline::PlanStage stage;
     stage.replicas = plan.replicas;
@@ -621,7 +634,32 @@ TEST(ReadWords, WhatIsNotPlannedIsRefused) {
               HasSubstr("'yes'"));
   EXPECT_FALSE(read_words("dp=8,pp=4,micro-batch-size=2"));
   EXPECT_FALSE(read_words(""));
-  EXPECT_THAT(read_words("--micro-batch-size 2 --hidden-size 4096")->ignored, ::testing::ElementsAre("--hidden-size"));
+  EXPECT_THAT(read_words("--micro-batch-size 2 --swiglu")->ignored, ::testing::ElementsAre("--swiglu"));
+}
+
+// What words say of the model is kept, to be compared with the model's own.
+TEST(ReadWords, SizesOfTheModelAreKept) {
+  const ReadWords megatron =
+      *read_words("--micro-batch-size 2 --global-batch-size 64 --num-layers 40 --seq-length $SEQ --bf16");
+  ASSERT_EQ(megatron.sizes.size(), 1u);
+  EXPECT_EQ(megatron.sizes[0].word + " " + megatron.sizes[0].value, "--num-layers 40");
+  EXPECT_EQ(megatron.sizes[0].size, &architecture::ModelSizes::layers);
+  EXPECT_THAT(megatron.ignored, ::testing::ElementsAre("--seq-length"));
+  EXPECT_EQ(megatron.dtype, "bf16");
+  EXPECT_EQ(megatron.batch_word, "--global-batch-size 64");
+  const ReadWords maxtext = *read_words("ici_fsdp_parallelism=8 per_device_batch_size=2 max_target_length=4096");
+  ASSERT_EQ(maxtext.sizes.size(), 1u);
+  EXPECT_EQ(maxtext.sizes[0].size, &architecture::ModelSizes::sequence);
+  EXPECT_EQ(maxtext.batch_word, "per_device_batch_size=2");
+  EXPECT_THAT(read_words("--micro-batch-size 2 --recompute-activations")->notes,
+              ::testing::ElementsAre(HasSubstr("selective")));
+}
+
+TEST(ToType, MaxtextRunsWholeRoundsOfMicroBatches) {
+  FrameworkPlan plan = llama({2, 2});
+  plan.samples = 1, plan.micro_batches = 5, plan.servers = having({2}), plan.schedule = Schedule::kGpipe;
+  EXPECT_THAT(emitted_for(plan, planners::find_framework("maxtext")).cannot.what, HasSubstr("5 micro-batches in 2"));
+  EXPECT_EQ(emitted_for(plan, planners::find_framework("jax")).cannot.what, "");
 }
 
 // Beside the main file, whatever that is called.
