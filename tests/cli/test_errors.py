@@ -72,7 +72,7 @@ class BadInput(ProgramTest):
     def test_devices_of_cluster_files(self):
         servers = {"count": 1, "devices": 8, "device": "b100", "inter_gbytes_per_s": 50}
         path = self.put("mine.json", json.dumps({"schema": "automap.cluster/1", "servers": [servers]}))
-        self.assert_fails(run("automap-infer", "gpt2", "--cluster", path), 3, 'servers[0].device: no device type "b100"', "known: ")
+        self.assert_fails(run("automap-infer", "gpt2", "--cluster", path), 2, 'servers[0].device: no device type "b100"', "known: ")
         path = self.put("a100.json", json.dumps({"schema": "automap.cluster/1", "servers": [{**servers, "device": "a100"}]}))
         self.assertEqual(run("automap-infer", FIXTURES / "tiny_mlp.hlo", "--cluster", path).returncode, 0)
 

@@ -185,18 +185,6 @@ std::vector<NamedPlan> plans() {
   plan = &add("GPipe in even stages of one replica, which is two whole servers", llama({2, 2}));
   plan->width = 16, plan->samples = 16, plan->micro_batches = 4, plan->servers = having({8, 8, 8, 8});
   plan->schedule = Schedule::kGpipe;
-
-  plan = &add("data parallel on servers of which the last has devices left", llama({1}));
-  plan->replicas = 6, plan->samples = 2, plan->servers = having({4, 3});
-
-  plan = &add("1F1B of a published model", llama({16, 16}));
-  plan->replicas = 4, plan->samples = 1, plan->micro_batches = 8, plan->servers = having({8});
-  plan->sizes = {"llama3-8b", "bf16", 8192, 32, 4096, 32, 8, 128, 14336, 128256};
-
-  plan = &add("GPipe of a described model", llama({6, 6}));
-  plan->replicas = 4, plan->samples = 1, plan->micro_batches = 8, plan->servers = having({8});
-  plan->schedule = Schedule::kGpipe;
-  plan->sizes = {"", "f32", 512, 12, 768, 12, 12, 64, 3072, 50257, 1024};
   return all;
 }
 
@@ -653,6 +641,53 @@ TEST(ReadWords, SizesOfTheModelAreKept) {
   EXPECT_EQ(maxtext.batch_word, "per_device_batch_size=2");
   EXPECT_THAT(read_words("--micro-batch-size 2 --recompute-activations")->notes,
               ::testing::ElementsAre(HasSubstr("selective")));
+}
+
+// What is typed trains the model that was planned.
+TEST(ToType, LinesSayTheModelThatWasDescribed) {
+  const auto line = [](const FrameworkPlan& plan, const char* framework) {
+    return shell_line(emitted_for(plan, planners::find_framework(framework)).arguments) + " ";
+  };
+  const auto missing = [](const FrameworkPlan& plan, const char* framework) {
+    std::string text;
+    for (const std::string& one : emitted_for(plan, planners::find_framework(framework)).missing) text += one + "\n";
+    return text;
+  };
+  FrameworkPlan plan = llama({16, 16});
+  plan.samples = 1, plan.micro_batches = 8, plan.servers = having({2}), plan.schedule = Schedule::kGpipe;
+  plan.sizes = {"llama3-8b", "bf16", 8192, 32, 4096, 32, 8, 128, 14336, 128256};
+  EXPECT_THAT(line(plan, "maxtext"), HasSubstr(" model_name=llama3-8b max_target_length=8192 "));
+  EXPECT_THAT(missing(plan, "maxtext"), AllOf(::testing::Not(HasSubstr("layers")), HasSubstr("(run_name, hardware")));
+  plan.sizes.published = "llama3-405b";
+  EXPECT_THAT(line(plan, "maxtext"), HasSubstr(" model_name=llama3.1-405b "));
+  plan.sizes.published = "";
+  EXPECT_THAT(line(plan, "maxtext"), ::testing::Not(HasSubstr("model_name")));
+  EXPECT_THAT(missing(plan, "maxtext"),
+              HasSubstr("base_num_decoder_layers=32 base_emb_dim=4096 base_mlp_dim=14336 base_num_query_heads=32 "
+                        "base_num_kv_heads=8 head_dim=128 vocab_size=128256"));
+  plan.schedule = Schedule::k1f1b;
+  EXPECT_THAT(line(plan, "megatron"),
+              HasSubstr(" --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 "
+                        "--group-query-attention --num-query-groups 8 --seq-length 8192 --max-position-embeddings 8192 "
+                        "--bf16 "));
+  EXPECT_THAT(missing(plan, "megatron"), ::testing::Not(HasSubstr("--num-layers")));
+  plan.sizes = {"", "f32", 512};
+  EXPECT_THAT(line(plan, "megatron"), HasSubstr(" --seq-length 512 --max-position-embeddings 512 "));
+  EXPECT_THAT(missing(plan, "megatron"), HasSubstr("--num-layers 32"));
+}
+
+// A line that starts is right on every server: torchrun would start a process for each device that it sees.
+TEST(ToType, ServersWithDevicesLeftFillInTheirProcesses) {
+  FrameworkPlan plan = llama({1});
+  plan.replicas = 6, plan.samples = 2, plan.servers = having({4, 3});
+  const planners::Framework& megatron = planners::find_framework("megatron");
+  const Emitted out = emitted_for(plan, megatron);
+  EXPECT_THAT(shell_line(out.launch), HasSubstr("--nnodes 2 --nproc-per-node N "));
+  EXPECT_EQ(out.missing.front(), "N is the processes of each server, in order: 4, 2");
+  const pipeline::PlanToType told = {megatron.name, out.launch, out.missing};
+  EXPECT_THAT(to_type_text(told, "", 1, false), HasSubstr("and: N is the processes"));
+  plan.replicas = 7;
+  EXPECT_THAT(shell_line(emitted_for(plan, megatron).launch), HasSubstr("--nproc-per-node gpu "));
 }
 
 TEST(ToType, MaxtextRunsWholeRoundsOfMicroBatches) {
