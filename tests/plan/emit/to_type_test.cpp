@@ -655,7 +655,7 @@ TEST(ToType, LinesSayTheModelThatWasDescribed) {
   };
   FrameworkPlan plan = llama({16, 16});
   plan.samples = 1, plan.micro_batches = 8, plan.servers = having({2}), plan.schedule = Schedule::kGpipe;
-  plan.sizes = {"llama3-8b", "bf16", 8192, 32, 4096, 32, 8, 128, 14336, 128256};
+  plan.sizes = {"llama3-8b", "bf16", 8192, 32, 4096, 32, 8, 128, 14336, 128256, 0};
   EXPECT_THAT(line(plan, "maxtext"), HasSubstr(" model_name=llama3-8b max_target_length=8192 "));
   EXPECT_THAT(missing(plan, "maxtext"), AllOf(::testing::Not(HasSubstr("layers")), HasSubstr("(run_name, hardware")));
   plan.sizes.published = "llama3-405b";
@@ -671,7 +671,8 @@ TEST(ToType, LinesSayTheModelThatWasDescribed) {
                         "--group-query-attention --num-query-groups 8 --seq-length 8192 --max-position-embeddings 8192 "
                         "--bf16 "));
   EXPECT_THAT(missing(plan, "megatron"), ::testing::Not(HasSubstr("--num-layers")));
-  plan.sizes = {"", "f32", 512};
+  plan.sizes = {};
+  plan.sizes.sequence = 512;
   EXPECT_THAT(line(plan, "megatron"), HasSubstr(" --seq-length 512 --max-position-embeddings 512 "));
   EXPECT_THAT(missing(plan, "megatron"), HasSubstr("--num-layers 32"));
 }
@@ -684,7 +685,10 @@ TEST(ToType, ServersWithDevicesLeftFillInTheirProcesses) {
   const Emitted out = emitted_for(plan, megatron);
   EXPECT_THAT(shell_line(out.launch), HasSubstr("--nnodes 2 --nproc-per-node N "));
   EXPECT_EQ(out.missing.front(), "N is the processes of each server, in order: 4, 2");
-  const pipeline::PlanToType told = {megatron.name, out.launch, out.missing};
+  pipeline::PlanToType told;
+  told.framework = megatron.name;
+  told.arguments = out.launch;
+  told.missing = out.missing;
   EXPECT_THAT(to_type_text(told, "", 1, false), HasSubstr("and: N is the processes"));
   plan.replicas = 7;
   EXPECT_THAT(shell_line(emitted_for(plan, megatron).launch), HasSubstr("--nproc-per-node gpu "));
