@@ -93,6 +93,7 @@ PlanDocument described(const Question& question, const pipeline::PlacedPlan& pla
     document.expected_most_ms = document.simulated_step_ms * (1 + errors.compute_more);
   }
   document.estimates = estimates_of(question, input, own);
+  emit::keep_sizes(input.sizes, &document);
   document.warnings = input.notices;
   warn_of_repeated_work(question, input, &document);
   warn_of_linear_times(question, placed, &document);

@@ -184,6 +184,9 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
   if (!packed) input.sha256 = sha256_hex(bytes);
   measured::MeasuredTimes times;
   if (options.measured.any()) times = measured::read_measured(options.measured);
+  if (architecture::is_description(bytes)) {
+    input.sizes = architecture::described_sizes(bytes, source, options.step);
+  }
   profile::ReadModule given = profile::read_module(std::move(bytes), source, options.step);
   const auto read = std::make_shared<hlo::HloModule>(std::move(given.module));
   hlo::HloModule& module = *read;

@@ -23,6 +23,7 @@ struct PlanInput {
   profile::ModelWork work;             // of the module as it is. HLO only
   std::string form;                    // "HLO text", "HDF5 profile", ... for people
   std::string taken;                   // of a description: what it is and what was assumed; empty: no description
+  architecture::ModelSizes sizes;      // of a description
   std::string sha256;                  // of the bytes as given; empty when not asked for
   std::vector<std::string> notices;    // what was assumed, one sentence each
   std::optional<TrainingState> state;  // the software's, where it is not the module's

@@ -19,6 +19,7 @@
 #include "common/base/join.h"
 #include "common/base/log.h"
 #include "common/base/options.h"
+#include "common/base/printable.h"
 #include "common/base/progress.h"
 #include "common/base/text_table.h"
 #include "common/base/work.h"
@@ -45,6 +46,7 @@
 #include "plan/emit/to_type.h"
 #include "plan/planners/answer.h"
 #include "plan/planners/believable.h"
+#include "plan/planners/layers.h"
 #include "plan/planners/measured_step.h"
 #include "plan/planners/planner_table.h"
 #include "plan/planners/score.h"
@@ -69,7 +71,8 @@ struct Call {
   RunsIn runs_in;
   std::optional<std::string> bytes;  // of the model, where they had to be looked at early
   std::optional<GivenPlan> given;
-  std::vector<std::string> departures;  // from what `given` was made with
+  std::optional<emit::ReadWords> words;  // of a framework, that --layout has
+  std::vector<std::string> departures;   // from what `given` was made with
   planners::StageOverrides overrides;
   std::optional<Layout> layout;
   int widest_plan = 0;  // --max-width, where a measured layout is wider
@@ -98,6 +101,12 @@ void take_framework_words(Call& call) {
   call.table.set_unless_given("for", words->framework, "--layout");
   const bool sized = options.batch != "auto" || options.micro_batches != "auto";
   if (words->batch > 0 && !sized) call.table.set_unless_given("batch", std::to_string(words->batch), "--layout");
+  if (words->batch > 0 && sized && options.batch != std::to_string(words->batch)) {
+    log_warning("--layout says " + printable(words->batch_word) + " (" + std::to_string(words->batch) +
+                " samples a step), the command line " +
+                (options.batch != "auto" ? "--batch " + options.batch : "--micro-batches " + options.micro_batches) +
+                ", which is planned; leave that out to take the layout's");
+  }
   if (words->batch == 0 && words->micro_batches > 0 && !sized) {
     call.table.set_unless_given("micro-batches", std::to_string(words->micro_batches), "--layout");
   }
@@ -109,6 +118,29 @@ void take_framework_words(Call& call) {
   if (!words->ignored.empty()) {
     log_warning("--layout: these say nothing of a layout and are not looked at: " + join(words->ignored));
   }
+  call.words = words;
+}
+
+// What a framework's words say of the model, where it is another than the model that is planned.
+void warn_of_another_model(const emit::ReadWords& words, const PlanInput& input) {
+  const architecture::ModelSizes& sizes = input.sizes;
+  std::vector<std::string> unknown;
+  for (const emit::SaidSize& said : words.sizes) {
+    std::int64_t have = sizes.*said.size;
+    const bool layers = said.size == &architecture::ModelSizes::layers;
+    if (layers && have == 0) have = static_cast<std::int64_t>(planners::stack_starts(input.profile).size());
+    if (have == 0) unknown.push_back(said.word);
+    if (have == 0 || std::to_string(have) == said.value) continue;
+    const bool sequence = said.size == &architecture::ModelSizes::sequence;
+    log_warning("--layout says " + said.word + " " + said.value + ", the model has " + std::to_string(have) +
+                ", which is planned" + (sequence ? "; --sequence " + said.value + " takes the layout's" : ""));
+  }
+  if (!unknown.empty()) {
+    log_warning("--layout: these say nothing of a layout, and the model's own are not known: " + join(unknown));
+  }
+  if (words.dtype.empty() || sizes.dtype.empty() || words.dtype == sizes.dtype) return;
+  log_warning("--layout says " + words.dtype + ", the model computes in " + sizes.dtype +
+              ", which is planned; --dtype " + words.dtype + " takes the layout's");
 }
 
 void read_plan_or_layout(Call& call) {
@@ -219,6 +251,7 @@ void read_model(Call& call) {
   call.options.input.sha256 = call.documented() || call.given;
   std::string bytes = call.bytes ? *std::exchange(call.bytes, std::nullopt) : read_model_bytes(call.options.input.path);
   call.input = read_input(call.options.input, call.cluster, std::move(bytes));
+  if (call.words) warn_of_another_model(*call.words, call.input);
 }
 
 void ask(Call& call) {
@@ -577,6 +610,7 @@ void take_options(Call& call) {
   take_framework_words(call);
   call.framework = &framework_asked(call.table, options);
   check_mode(call.table, options);
+  make_step(options);  // refuses values that are out of range
   ask_for_beside(call.table, &options);
   check_online(call.table, options);
 }

@@ -124,7 +124,33 @@ void declare_input(OptionTable& table, InferOptions& o) {
       .traits(kInProvenance | kAsked | kAskedAgain);
 }
 
+// Options of frameworks, launchers and other planners that people type here.
+void hint_at_options(OptionTable& table) {
+  for (const char* of_batch : {"batch-size", "global-batch-size", "gbs", "train-batch-size"}) {
+    table.instead_of(of_batch, "--batch is the samples of a step");
+  }
+  for (const char* of_part : {"micro-batch-size", "mbs"}) {
+    table.instead_of(of_part,
+                     "--micro-batch is the samples of a micro-batch over all replicas; of one replica: --layout "
+                     "dp=8,pp=4,micro-batch-size=2");
+  }
+  for (const char* of_sequence : {"seq", "seq-len", "seq-length", "sequence-length", "max-target-length"}) {
+    table.instead_of(of_sequence, "--sequence is the positions of a sample, of a config.json or a published model");
+  }
+  table.instead_of("framework", "--for names the framework");
+  for (const char* of_cluster :
+       {"nodes", "num-nodes", "nnodes", "gpus", "num-gpus", "gpus-per-node", "devices", "world-size"}) {
+    table.instead_of(of_cluster, "--cluster says the machines, as in --cluster h100-4x8 for 4 servers of 8");
+  }
+  for (const char* of_layout : {"tp", "pp", "dp", "tensor-parallel", "pipeline-parallel", "data-parallel",
+                                "tensor-model-parallel-size", "pipeline-model-parallel-size"}) {
+    table.instead_of(of_layout, "--layout says what one layout takes, as in --layout dp=8,pp=4,tp=2");
+  }
+  table.instead_of("model", "the model is the argument itself: automap infer MODEL --cluster CLUSTER");
+}
+
 void declare_step(OptionTable& table, InferOptions& o) {
+  hint_at_options(table);
   table.group("Machines and step");
   table
       .add(&o.cluster, "cluster",

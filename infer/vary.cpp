@@ -65,7 +65,9 @@ Varied parse_vary(const std::string& text) {
   if (!is_among(known, varied.name)) {
     const std::string near = closest_name(varied.name, known);
     throw Error(ErrorKind::kUsage, "--vary: found '" + varied.name + "', expected one of " + join(known),
-                near.empty() ? "as in --vary batch=64,128,256" : "did you mean '" + near + "'?");
+                varied.name == "cluster" || varied.name == "clusters" ? "--compare-clusters A,B compares clusters"
+                : near.empty()                                        ? "as in --vary batch=64,128,256"
+                                                                      : "did you mean '" + near + "'?");
   }
   const bool whole = varied.option() || varied.name == "devices";
   for (const std::string& part : split_at_commas(text.substr(std::min(equals + 1, text.size())))) {
@@ -134,7 +136,9 @@ Varied check_varied(const OptionTable& table, const InferOptions& o) {
       throw Error(ErrorKind::kUsage,
                   "--vary " + varied.name + " and --" + varied.name + (source == "flag" ? "" : " of " + source) +
                       " exclude one another",
-                  "name " + table.value_of(varied.name) + " among the values");
+                  is_among(varied.values, table.value_of(varied.name))
+                      ? "leave --" + varied.name + " out: the values have it"
+                      : "name " + table.value_of(varied.name) + " among the values");
     }
   }
   if (o.input.path == "-" && !varied.option()) {

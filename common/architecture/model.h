@@ -79,6 +79,15 @@ struct Model {
   std::vector<std::string> notices;
 };
 
+// What a framework calls a model by, of a dense decoder whose layers are all alike. 0: it is none, or not known.
+struct ModelSizes {
+  std::string published;      // the name of the published model (names.h); empty: none
+  std::string dtype;          // of products: "bf16"; empty: not known
+  std::int64_t sequence = 0;  // that is trained with; 0: not of tokens
+  std::int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_size = 0, inner = 0, vocabulary = 0;
+  std::int64_t positions = 0;  // learned ones
+};
+
 enum class Optimizer : std::uint8_t { kAdamW, kAdam, kSgd };
 enum class Remat : std::uint8_t { kNone, kSelective, kLayer };
 

@@ -1,6 +1,10 @@
 #include "common/architecture/names.h"
 
+#include <algorithm>
+#include <cctype>
 #include <cstdint>
+
+#include "common/base/suggest.h"
 
 namespace automap::architecture {
 
@@ -84,6 +88,50 @@ std::vector<std::string> model_names() {
   std::vector<std::string> names;
   for (const Named& row : rows()) names.emplace_back(row.name);
   return names;
+}
+
+std::vector<std::string> near_models(const std::string& typed) {
+  constexpr std::size_t kMost = 5, kLongest = 100;
+  const auto letters = [](const std::string& name) {
+    std::string out;
+    for (const char c : name) {
+      const auto byte = static_cast<unsigned char>(c);
+      if (std::isalnum(byte) != 0) out += static_cast<char>(std::tolower(byte));
+    }
+    return out;
+  };
+  const std::string name = typed.substr(typed.find_last_of('/') + 1);
+  std::vector<std::string> names, known, near;
+  for (const Named& row : rows()) {
+    names.emplace_back(row.name);
+    known.push_back(letters(row.name));
+  }
+  const auto take = [&](const auto& is_near) {
+    for (std::size_t i = 0; i < names.size() && near.size() < kMost; ++i) {
+      if (is_near(known[i])) near.push_back(names[i]);
+    }
+  };
+  const std::string word = letters(name);
+  if (word.size() < 2 || typed.size() > kLongest) return near;
+  // Of a file's name only a slip counts.
+  for (const char* ending : {".hlo", ".json", ".gz", ".h5", ".pb", ".txt", ".csv"}) {
+    if (name.find(ending) == std::string::npos) continue;
+    const std::string slip = closest_name(typed, names);
+    return slip.empty() ? near : std::vector<std::string>{slip};
+  }
+  take([&](const std::string& one) { return one == word; });
+  if (near.empty()) take([&](const std::string& one) { return one.rfind(word, 0) == 0; });
+  if (!near.empty()) return near;
+  // "Llama-2-7b-hf": the longest that it holds.
+  std::size_t longest = 3;
+  for (const std::string& one : known) {
+    if (word.find(one) != std::string::npos) longest = std::max(longest, one.size());
+  }
+  take([&](const std::string& one) { return one.size() == longest && word.find(one) != std::string::npos; });
+  if (!near.empty()) return near;
+  const std::string slip = closest_name(word, known);
+  if (!slip.empty()) take([&](const std::string& one) { return one == slip; });
+  return near;
 }
 
 std::string config_of(const std::string& name) {

@@ -39,6 +39,12 @@ Type product_type(const std::string& name, const std::string& where) {
               where + ": found '" + name + "', expected f32, bf16 or f16");
 }
 
+Type product_type(const Described& described, const std::string& source, const StepOptions& options) {
+  if (!options.dtype.empty()) return product_type(options.dtype, "--dtype");
+  const std::string& said = described.said.dtype;
+  return product_type(said.empty() ? described.model.dtype : said, source + ": torch_dtype");
+}
+
 // The first of `words` where none is given.
 template <typename T>
 T word_of(const char* option, const std::string& word, const std::vector<std::pair<const char*, T>>& words) {
@@ -106,7 +112,9 @@ void check_model(const Model& model, std::int64_t samples, const std::string& so
 }
 
 // The sequence that is trained with; of patches it follows from the image.
-std::int64_t sequence_of(const Model& model, std::int64_t asked, const std::string& source) {
+std::int64_t sequence_of(const Described& described, const std::string& source, const StepOptions& options) {
+  const Model& model = described.model;
+  const std::int64_t asked = options.sequence > 0 ? options.sequence : described.said.sequence;
   if (model.input != InputKind::kTokens) {
     if (asked > 0 && asked != model.longest) {
       throw Error(ErrorKind::kUsage,
@@ -137,6 +145,37 @@ std::string of_dropout(const Model& model) {
   return ", dropout " + share(rest) + (rest == attention ? "" : " (" + share(attention) + " in attention)");
 }
 
+// Of a decoder whose layers are attention and one MLP, each like the others.
+ModelSizes sizes_of(const Model& model) {
+  ModelSizes sizes;
+  if (model.input != InputKind::kTokens) return sizes;
+  sizes.sequence = model.longest;
+  if (model.stacks.size() != 1) return sizes;
+  ModelSizes all = sizes;
+  all.hidden = model.hidden;
+  all.vocabulary = model.vocabulary;
+  all.positions = model.positions;
+  for (const LayerGroup& group : model.stacks.front().groups) {
+    all.layers += group.repeat;
+    for (const Block& block : group.blocks) {
+      const auto take = [&](std::int64_t value, std::int64_t& size) {
+        const bool like = size == 0 || size == value;
+        size = value;
+        return like;
+      };
+      if (block.kind == BlockKind::kMlp) {
+        if (!take(block.hidden, all.inner)) return sizes;
+      } else if (block.kind == BlockKind::kAttention && block.causal && block.kv_rank == 0) {
+        const bool heads = take(block.heads, all.heads), of_keys = take(block.kv_heads, all.kv_heads);
+        if (!heads || !of_keys || !take(block.head_size, all.head_size)) return sizes;
+      } else {
+        return sizes;
+      }
+    }
+  }
+  return all.heads > 0 && all.inner > 0 ? all : sizes;
+}
+
 std::string of_weights(double weights) {
   char text[40];
   if (weights >= 1e9) {
@@ -154,7 +193,7 @@ std::string read_model_file(const std::string& path) {
   if (path == "-" || stat(path.c_str(), &there) == 0) return read_file(path);
   std::string config = config_of(path);
   if (!config.empty()) return config;
-  const std::string near = closest_name(path, model_names());
+  const std::string near = join(near_models(path), " or ");
   try {
     return read_file(path);
   } catch (const Error& error) {
@@ -188,20 +227,28 @@ Described read_description(std::string_view bytes, const std::string& source) {
   return out;
 }
 
+ModelSizes described_sizes(std::string_view bytes, const std::string& source, const StepOptions& options) {
+  Described described = read_description(bytes, source);
+  described.model.longest = sequence_of(described, source, options);
+  ModelSizes sizes = sizes_of(described.model);
+  sizes.dtype = graph::element_type_name(product_type(described, source, options));
+  if (bytes == config_of(source)) sizes.published = source;
+  return sizes;
+}
+
 BuiltStep build_step(const Described& described, const std::string& source, const StepOptions& options) {
   Model model = described.model;
   const StepOptions& said = described.said;
   StepSettings settings;
   settings.samples = options.samples > 0 ? options.samples : kSamples;
-  const std::string dtype = !options.dtype.empty() ? options.dtype : !said.dtype.empty() ? said.dtype : model.dtype;
-  settings.compute = product_type(dtype, !options.dtype.empty() ? "--dtype" : source + ": torch_dtype");
+  settings.compute = product_type(described, source, options);
   const std::string optimizer = !options.optimizer.empty() ? options.optimizer : said.optimizer;
   settings.optimizer =
       word_of<Optimizer>("--model-optimizer", optimizer,
                          {{"adamw", Optimizer::kAdamW}, {"adam", Optimizer::kAdam}, {"sgd", Optimizer::kSgd}});
   settings.remat = word_of<Remat>("--remat", options.remat,
                                   {{"none", Remat::kNone}, {"layer", Remat::kLayer}, {"selective", Remat::kSelective}});
-  const std::int64_t sequence = sequence_of(model, options.sequence > 0 ? options.sequence : said.sequence, source);
+  const std::int64_t sequence = sequence_of(described, source, options);
   if (model.image > 0 && model.image % model.patch != 0) {
     does_not_fit(source, "an image of " + std::to_string(model.image) + " is not divided into patches of " +
                              std::to_string(model.patch));

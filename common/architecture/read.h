@@ -26,6 +26,9 @@ struct Described {
 // Throws Error(kData) naming `source`, the key, and what was expected.
 Described read_description(std::string_view bytes, const std::string& source);
 
+// What frameworks are told of the model that is described. Throws as read_description and build_step.
+ModelSizes described_sizes(std::string_view bytes, const std::string& source, const StepOptions& options);
+
 struct BuiltStep {
   graph::Graph graph;
   std::string form;

@@ -421,6 +421,8 @@ void OptionTable::read_arguments(int argc, const char* const* argv) {
   } catch (const po::unknown_option& e) {
     const std::string given = e.get_option_name();
     const std::string name = given.substr(std::min(given.find_first_not_of('-'), given.size()));
+    const auto meant = instead_.find(dashes(name));
+    if (meant != instead_.end()) throw Error(ErrorKind::kUsage, "unknown option " + given, meant->second);
     const std::string near = closest_name(dashes(name), names());
     throw Error(ErrorKind::kUsage, "unknown option " + given,
                 near.empty() ? "see " + program() + " --help" : "did you mean --" + near + "?");

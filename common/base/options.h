@@ -100,6 +100,8 @@ class OptionTable {
   void example(std::string command, std::string says);
   // Options added from here on stand under this title.
   void group(std::string title);
+  // The hint where somebody types an option that there is not: --gpus, as other programs have it.
+  void instead_of(std::string unknown, std::string hint) { instead_.emplace(std::move(unknown), std::move(hint)); }
   // Text after the options: exit codes, files.
   void epilog(std::string text);
 
@@ -171,6 +173,7 @@ class OptionTable {
   void read_config_json(const std::string& text, const std::string& source);
   void assign_from_config(const std::string& key, const std::vector<std::string>& values, const std::string& source);
 
+  std::map<std::string, std::string> instead_;
   std::string tool_, summary_, group_, epilog_;
   struct Example {
     std::string command, says;

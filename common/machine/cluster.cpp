@@ -59,16 +59,22 @@ DeviceType read_device(const JsonValue& value) {
   return device;
 }
 
-// The figure for `intra` of measured servers, from their largest all-reduce.
-double measured_intra(const JsonValue& value, const ServerGroup& servers) {
+// The figure for `intra` of measured servers, from their largest all-reduce. `described`: their device, by the file.
+double measured_intra(const JsonValue& value, const ServerGroup& servers, bool described) {
   const double bus = bus_bytes_per_ms(servers.links) / kBytesPerMsPerGByteS;
   if (bus > 0) return bus;
+  if (!described && !find_device(servers.device)) {
+    value.at("device").fail(
+        "no device type \"" + servers.device + "\" is known, nor described under devices",
+        nearest(servers.device, device_names_and_aliases()) + "known: " + join(device_names_and_aliases()));
+  }
   value.fail("expected intra_gbytes_per_s, or an all-reduce inside a server among collectives",
              "without either, device has to be one whose links are known: " + join(device_names_and_aliases()));
 }
 
-// `links`: the file's for all servers; may be empty.
-ServerGroup read_servers(const JsonValue& value, const MeasuredLinks& links, const std::string& folder) {
+// `links`: the file's for all servers; may be empty. `devices`: that the file describes.
+ServerGroup read_servers(const JsonValue& value, const MeasuredLinks& links, const std::string& folder,
+                         const std::map<std::string, DeviceType>& devices) {
   value.only_keys({"count", "devices", "intra_gbytes_per_s", "inter_gbytes_per_s", "device", "collectives"});
   ServerGroup servers;
   if (value.json().contains("count")) servers.count = static_cast<int>(value.at("count").integer(1, kMaxDevices));
@@ -94,7 +100,7 @@ ServerGroup read_servers(const JsonValue& value, const MeasuredLinks& links, con
     if (!(bus_bytes_per_ms(servers.links) > 0)) {
       servers.links = with_known(servers.links, known_links(servers.device));
     }
-    servers.intra_gbytes_per_s = measured_intra(value, servers);
+    servers.intra_gbytes_per_s = measured_intra(value, servers, devices.count(servers.device) > 0);
   }
   servers.inter_gbytes_per_s = any_number(value.at("inter_gbytes_per_s"));
   return servers;
@@ -203,20 +209,20 @@ Cluster parse_cluster(std::string_view json_text, const std::string& source) {
   Cluster cluster;
   cluster.name = document.contains("name") ? root.at("name").text() : std::filesystem::path(source).stem().string();
   const std::string folder = std::filesystem::path(source).parent_path().string();
+  if (document.contains("devices")) {
+    for (const auto& [name, device] : root.at("devices").members()) cluster.devices[name] = read_device(device);
+  }
   MeasuredLinks links;
   if (document.contains("collectives")) links = read_collectives(root.at("collectives"), folder);
   int most_devices = 0;  // of servers that these links are of
   for (const JsonValue& servers : root.at("servers").items()) {
-    cluster.servers.push_back(read_servers(servers, links, folder));
+    cluster.servers.push_back(read_servers(servers, links, folder, cluster.devices));
     if (!servers.has("collectives")) most_devices = std::max(most_devices, cluster.servers.back().devices);
   }
   if (most_devices > 0 && !links.empty()) check_groups_fit(root.at("collectives"), links, most_devices);
   for (auto [key, value] : {std::pair("intra_latency_us", &cluster.intra_latency_us),
                             std::pair("inter_latency_us", &cluster.inter_latency_us)}) {
     if (document.contains(key)) *value = any_number(root.at(key));
-  }
-  if (document.contains("devices")) {
-    for (const auto& [name, device] : root.at("devices").members()) cluster.devices[name] = read_device(device);
   }
   // Devices that the file uses without describing them come from the table.
   for (const ServerGroup& group : cluster.servers) {

@@ -140,11 +140,10 @@ int take_number(std::string* text) {
   return number;
 }
 
-// The device of a name; "a100" and "v100" as presets have them.
+// The device of a name or an alias; empty: none.
 std::string device_of(const std::string& word) {
-  if (word == "a100") return "a100-80gb";
-  if (word == "v100") return "v100-32gb";
-  return find_device(word) ? word : "";
+  const std::optional<DeviceModel> known = find_device(word);
+  return known ? known->name : "";
 }
 
 const Preset* servers_like(const std::string& device) {

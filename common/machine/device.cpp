@@ -29,8 +29,11 @@ constexpr double kMatrixUnitsGain = 1.5;
 constexpr const char* kTypes[] = {"f64", "f32", "tf32", "f16", "bf16", "f8", "i8"};
 
 // Other names of devices in the table, as clusters and data sheets call them.
-constexpr std::pair<const char*, const char*> kAliases[] = {
-    {"h100-80gb", "h100"}, {"h200-141gb", "h200"}, {"b200-180gb", "b200"}};
+constexpr std::pair<const char*, const char*> kAliases[] = {{"a100", "a100-80gb"},
+                                                            {"v100", "v100-32gb"},
+                                                            {"h100-80gb", "h100"},
+                                                            {"h200-141gb", "h200"},
+                                                            {"b200-180gb", "b200"}};
 
 // The constants that are one number: their key in files, and their range.
 struct Scalar {

@@ -1,6 +1,7 @@
 #include "plan/emit/framework_plan.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <numeric>
 #include <set>
@@ -110,7 +111,50 @@ int place_in_stack(const std::string& layer, const std::string& stack) {
   return number && number->stack == stack ? static_cast<int>(number->index) : -1;
 }
 
+struct SizeRow {
+  const char* key;
+  std::int64_t architecture::ModelSizes::*size;
+};
+constexpr SizeRow kSizeRows[] = {
+    {"model_sequence", &architecture::ModelSizes::sequence},
+    {"model_layers", &architecture::ModelSizes::layers},
+    {"model_hidden", &architecture::ModelSizes::hidden},
+    {"model_heads", &architecture::ModelSizes::heads},
+    {"model_kv_heads", &architecture::ModelSizes::kv_heads},
+    {"model_head_size", &architecture::ModelSizes::head_size},
+    {"model_inner", &architecture::ModelSizes::inner},
+    {"model_vocabulary", &architecture::ModelSizes::vocabulary},
+    {"model_positions", &architecture::ModelSizes::positions},
+};
+
+// Values that are no numbers, which nothing but an edited file has, are none.
+architecture::ModelSizes kept_sizes(const PlanDocument& document) {
+  architecture::ModelSizes sizes;
+  for (const SizeRow& row : kSizeRows) {
+    const auto found = document.provenance.find(row.key);
+    if (found == document.provenance.end()) continue;
+    const std::string& text = found->second;
+    std::int64_t value = 0;
+    const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (status == std::errc() && end == text.data() + text.size() && value > 0) sizes.*row.size = value;
+  }
+  for (const auto& [key, word] :
+       {std::pair("model_published", &sizes.published), std::pair("model_dtype", &sizes.dtype)}) {
+    const auto found = document.provenance.find(key);
+    if (found != document.provenance.end()) *word = found->second;
+  }
+  return sizes;
+}
+
 }  // namespace
+
+void keep_sizes(const architecture::ModelSizes& sizes, PlanDocument* document) {
+  if (!sizes.dtype.empty()) document->provenance["model_dtype"] = sizes.dtype;
+  if (!sizes.published.empty()) document->provenance["model_published"] = sizes.published;
+  for (const SizeRow& row : kSizeRows) {
+    if (sizes.*row.size > 0) document->provenance[row.key] = std::to_string(sizes.*row.size);
+  }
+}
 
 std::vector<int> used_of_servers(const FrameworkPlan& plan) {
   std::vector<int> used;
@@ -142,6 +186,7 @@ Inexpressible framework_plan(const planners::Framework& framework, const PlanDoc
   plan = {};
   plan.framework = &framework;
   plan.model = document.model;
+  plan.sizes = kept_sizes(document);
   plan.stages = document.plan.num_stages();
   plan.replicas = first.replicas;
   plan.width = first.width;
@@ -178,6 +223,7 @@ Inexpressible framework_plan(const planners::Framework& framework, const PlanDoc
   plan = {};
   plan.framework = &framework;
   plan.model = document.model;
+  plan.sizes = kept_sizes(document);
   const auto value = [&](const std::string& key) -> std::string {
     const std::string text = "," + corner.layout + ",";
     const std::size_t at = text.find("," + key + "=");

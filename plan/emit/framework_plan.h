@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/architecture/model.h"
 #include "common/machine/cluster.h"
 #include "common/pipeline/plan.h"
 #include "common/pipeline/plan_json.h"
@@ -30,6 +31,7 @@ struct UsedServer {
 struct FrameworkPlan {
   const planners::Framework* framework = nullptr;
   std::string model;
+  architecture::ModelSizes sizes;  // of a model that was described
   int stages = 1, replicas = 1, width = 1;
   int chunks = 1;                  // parts of the model on each stage's devices
   std::vector<int> stage_of_part;  // [S chunks], from 0
@@ -75,6 +77,9 @@ struct PlanFacts {
   const machine::Cluster* cluster = nullptr;     // null: not known
   bool sequence_parallel = true;                 // --sequence-parallel is not off
 };
+
+// The sizes of a model as the provenance of its plan keeps them: model_published, model_sequence, model_layers, ...
+void keep_sizes(const architecture::ModelSizes& sizes, pipeline::PlanDocument* document);
 
 // Fills `out` and returns an empty Inexpressible, or the part of the plan that the framework (by its table) cannot run.
 Inexpressible framework_plan(const planners::Framework& framework, const pipeline::PlanDocument& document,

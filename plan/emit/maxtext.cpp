@@ -58,6 +58,34 @@ ServerMesh server_mesh(const FrameworkPlan& plan) {
   return mesh;
 }
 
+// MaxText's names (configs/models, the same in 0.1 and 0.2) of published models. Those are left out whose file has
+// other sizes (gpt3), or layers in pairs (gemma2).
+std::string maxtext_model(const std::string& published) {
+  constexpr std::pair<const char*, const char*> kNames[] = {
+      {"llama2-7b", "llama2-7b"},   {"llama2-13b", "llama2-13b"},          {"llama2-70b", "llama2-70b"},
+      {"llama3-8b", "llama3-8b"},   {"llama3-70b", "llama3-70b"},          {"llama3-405b", "llama3.1-405b"},
+      {"mistral-7b", "mistral-7b"}, {"mixtral-8x7b", "mixtral-8x7b"},      {"mixtral-8x22b", "mixtral-8x22b"},
+      {"gemma-7b", "gemma-7b"},     {"deepseek-v2-lite", "deepseek2-16b"}, {"deepseek-v3", "deepseek3-671b"},
+  };
+  for (const auto& [ours, theirs] : kNames) {
+    if (published == ours) return theirs;
+  }
+  return "";
+}
+
+// The sizes as its keys, for a model that it has no name of.
+std::string size_keys(const architecture::ModelSizes& sizes) {
+  const std::pair<const char*, std::int64_t> keys[] = {
+      {"base_num_decoder_layers", sizes.layers}, {"base_emb_dim", sizes.hidden},        {"base_mlp_dim", sizes.inner},
+      {"base_num_query_heads", sizes.heads},     {"base_num_kv_heads", sizes.kv_heads}, {"head_dim", sizes.head_size},
+      {"vocab_size", sizes.vocabulary},
+  };
+  std::string text;
+  for (const auto& [key, value] : keys)
+    text += (text.empty() ? "" : " ") + std::string(key) + "=" + std::to_string(value);
+  return text;
+}
+
 }  // namespace
 
 Emitted emit_maxtext(const FrameworkPlan& plan, const FrameworkVersion& version) {
@@ -68,13 +96,6 @@ Emitted emit_maxtext(const FrameworkPlan& plan, const FrameworkVersion& version)
     stack = stack_counts(plan);
     if (!stack.why.empty()) {
       out.cannot = {stack.why, "--stages 1 plans without a pipeline"};
-      return out;
-    }
-    if (plan.micro_batches % plan.stages != 0) {
-      out.cannot = {std::to_string(plan.micro_batches) + " micro-batches in " + std::to_string(plan.stages) +
-                        " stages, of which it wants a multiple",
-                    "ask for --micro-batches " +
-                        std::to_string((plan.micro_batches + plan.stages - 1) / plan.stages * plan.stages)};
       return out;
     }
   }
@@ -97,6 +118,9 @@ Emitted emit_maxtext(const FrameworkPlan& plan, const FrameworkVersion& version)
     keys.emplace_back("dcn_" + name + "_parallelism", std::to_string(of.dcn));
     keys.emplace_back("ici_" + name + "_parallelism", std::to_string(of.ici));
   };
+  const std::string model = maxtext_model(plan.sizes.published);
+  if (!model.empty()) keys.emplace_back("model_name", model);
+  if (plan.sizes.sequence > 0) keys.emplace_back("max_target_length", std::to_string(plan.sizes.sequence));
   // All of them: MaxText gives unspecified axes to dcn_data and ici_fsdp.
   axis("data", plan.zero == 3 ? ServerAxis() : mesh.replica);
   axis("pipeline", mesh.stage);
@@ -106,8 +130,10 @@ Emitted emit_maxtext(const FrameworkPlan& plan, const FrameworkVersion& version)
   if (pipeline) {
     keys.emplace_back("num_layers_per_pipeline_stage", std::to_string(stack.counts.front()));
     keys.emplace_back("num_pipeline_microbatches", std::to_string(plan.micro_batches));
-    out.missing.push_back("the model has " + std::to_string(stack.layers) +
-                          " layers: base_num_decoder_layers=" + std::to_string(stack.layers));
+    if (model.empty() && plan.sizes.layers == 0) {
+      out.missing.push_back("the model has " + std::to_string(stack.layers) +
+                            " layers: base_num_decoder_layers=" + std::to_string(stack.layers));
+    }
   } else {
     keys.emplace_back("gradient_accumulation_steps", std::to_string(plan.micro_batches));
   }
@@ -118,7 +144,7 @@ Emitted emit_maxtext(const FrameworkPlan& plan, const FrameworkVersion& version)
   }
   std::string yaml = "base_config: \"base.yml\"\n";
   for (const auto& [key, value] : keys) {
-    yaml += key + ": " + (key == "remat_policy" ? "\"" + value + "\"" : value) + "\n";
+    yaml += key + ": " + (key == "remat_policy" || key == "model_name" ? "\"" + value + "\"" : value) + "\n";
     out.arguments.push_back(key + "=" + value);
   }
   out.files.push_back({"", yaml});
@@ -137,11 +163,17 @@ Emitted emit_maxtext(const FrameworkPlan& plan, const FrameworkVersion& version)
   if (plan.servers.empty()) out.missing.push_back("the servers are not known: all axes are inside one (ici)");
   for (const std::string& text : server_texts(plan)) out.missing.push_back(text);
   if (!alike) out.missing.insert(out.missing.end(), devices.begin(), devices.end());
+  if (model.empty() && plan.sizes.layers > 0) {
+    out.missing.push_back("MaxText has no model of this name: its sizes are " + size_keys(plan.sizes));
+  }
+  std::string rest = "run_name";
+  if (model.empty()) rest += ", model_name or sizes";
+  if (plan.sizes.sequence == 0) rest += ", max_target_length";
   out.missing.push_back(
       "one process" +
       (plan.servers.empty() ? "" : " of " + std::to_string(plan.servers.front().devices.size()) + " devices") +
-      " for each server, and the keys of the model and the data (run_name, model_name, max_target_length, hardware, "
-      "...); a file's name ends in .yml");
+      " for each server, and the keys of the model and the data (" + rest +
+      ", hardware, ...); a file's name ends in .yml");
   return out;
 }
 

@@ -1,4 +1,5 @@
 // Megatron-LM's arguments (megatron/training/arguments.py, core 0.12 to 0.16).
+#include <algorithm>
 #include <utility>
 
 #include "plan/emit/quote.h"
@@ -55,8 +56,10 @@ Emitted emit_megatron(const FrameworkPlan& plan, const FrameworkVersion& version
     } else if (plan.chunks > 1) {
       add("num-layers-per-virtual-pipeline-stage", std::to_string(stack.counts.front()));
     }
-    out.missing.push_back("the model has " + std::to_string(stack.layers) + " layers: --num-layers " +
-                          std::to_string(stack.layers));
+    if (plan.sizes.layers == 0) {
+      out.missing.push_back("the model has " + std::to_string(stack.layers) + " layers: --num-layers " +
+                            std::to_string(stack.layers));
+    }
   }
   add("micro-batch-size", std::to_string(plan.samples));
   add("global-batch-size", std::to_string(plan.batch()));
@@ -86,10 +89,30 @@ Emitted emit_megatron(const FrameworkPlan& plan, const FrameworkVersion& version
     add("recompute-method", "uniform");
     add("recompute-num-layers", "1");
   }
+  const architecture::ModelSizes& sizes = plan.sizes;
+  if (sizes.layers > 0) {
+    add("num-layers", std::to_string(sizes.layers));
+    add("hidden-size", std::to_string(sizes.hidden));
+    add("ffn-hidden-size", std::to_string(sizes.inner));
+    add("num-attention-heads", std::to_string(sizes.heads));
+    if (sizes.kv_heads != sizes.heads) {
+      add("group-query-attention");
+      add("num-query-groups", std::to_string(sizes.kv_heads));
+    }
+    if (sizes.head_size * sizes.heads != sizes.hidden) add("kv-channels", std::to_string(sizes.head_size));
+  }
+  if (sizes.sequence > 0) {
+    add("seq-length", std::to_string(sizes.sequence));
+    add("max-position-embeddings", std::to_string(std::max(sizes.positions, sizes.sequence)));
+  }
+  if (sizes.dtype == "bf16") add("bf16");
+  if (sizes.dtype == "f16") add("fp16");
   out.launch = torchrun_words(plan, &out.missing);
   out.launch.push_back("pretrain_gpt.py");
   out.with_file = "$(cat FILE)";
-  out.missing.push_back("the model's own arguments (sizes, precision) and those of the data");
+  out.missing.push_back(sizes.layers > 0 ? "the rest of the model's own arguments (norm, activation, positions) and "
+                                           "those of the data"
+                                         : "the model's own arguments (sizes, precision) and those of the data");
   std::string text;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const bool option = words[i].compare(0, 2, "--") == 0;

@@ -89,6 +89,13 @@ class WordMap {
     }
     return number;
   }
+  // As it stands; empty, and still unread: it is missing, or no number.
+  std::string plain_number(const std::string& key) const {
+    const auto found = values_.find(key);
+    if (found == values_.end() || found->second.empty() || found->second.size() > 9) return "";
+    const bool number = found->second.find_first_not_of("0123456789") == std::string::npos;
+    return number ? text(key, "") : "";
+  }
   double decimal(const std::string& key, double absent) const {
     if (!has(key)) return absent;
     const std::string value = text(key, "");
@@ -223,7 +230,7 @@ WordMap options_of(const std::vector<std::string>& words) {
 // torchrun's devices; 0: it does not say.
 std::int64_t launched(const WordMap& words) {
   const std::string each = words.text("nproc-per-node", "gpu");
-  if (each == "gpu" || each == "auto") return 0;
+  if (each == "gpu" || each == "auto" || each == "N") return 0;
   return product(words.number("nproc-per-node", 1), words.number("nnodes", 1));
 }
 
@@ -241,6 +248,19 @@ std::int64_t replicas_of_devices(std::int64_t devices, const WordLayout& layout)
                  " stages times " + std::to_string(layout.tp) + " devices of a replica");
   }
   return devices / (layout.pp * layout.tp);
+}
+
+struct SizeWord {
+  const char* word;
+  std::int64_t architecture::ModelSizes::*size;
+};
+
+// `dashes` stand in front of each word. A value that is no number (of a script's variable) is not looked at.
+void take_sizes(const WordMap& words, const std::vector<SizeWord>& known, const char* dashes, ReadWords* out) {
+  for (const SizeWord& row : known) {
+    const std::string value = words.plain_number(row.word);
+    if (!value.empty()) out->sizes.push_back({std::string(dashes) + row.word, value, row.size});
+  }
 }
 
 ReadWords read_megatron(const std::vector<std::string>& all) {
@@ -278,7 +298,10 @@ ReadWords read_megatron(const std::vector<std::string>& all) {
   const bool fsdp = words.has("use-megatron-fsdp") || words.has("use-custom-fsdp");
   layout.zero = fsdp ? level->second : words.has("use-distributed-optimizer") ? 1 : 0;
   words.text("use-distributed-optimizer", "");
-  const std::string granularity = words.text("recompute-granularity", "none");
+  // Megatron's short word for the selective granularity.
+  const bool selective = words.has("recompute-activations");
+  words.text("recompute-activations", "");
+  const std::string granularity = words.text("recompute-granularity", selective ? "selective" : "none");
   const bool uniform =
       words.text("recompute-method", "uniform") == "uniform" && words.number("recompute-num-layers", 1) == 1;
   if (granularity != "none" && granularity != "selective" && (granularity != "full" || !uniform)) {
@@ -293,11 +316,24 @@ ReadWords read_megatron(const std::vector<std::string>& all) {
   if (granularity == "selective") out.notes.push_back(counted_as_kept("recompute-granularity selective"));
   out.layout = layout_text(layout);
   out.batch = words.number("global-batch-size", 0);
+  out.batch_word = "--global-batch-size " + std::to_string(out.batch);
+  using architecture::ModelSizes;
+  take_sizes(words,
+             {{"num-layers", &ModelSizes::layers},
+              {"hidden-size", &ModelSizes::hidden},
+              {"ffn-hidden-size", &ModelSizes::inner},
+              {"num-attention-heads", &ModelSizes::heads},
+              {"num-query-groups", &ModelSizes::kv_heads},
+              {"kv-channels", &ModelSizes::head_size},
+              {"seq-length", &ModelSizes::sequence}},
+             "--", &out);
+  out.dtype = words.has("bf16") ? "bf16" : words.has("fp16") ? "f16" : "";
   out.overlap = fsdp || words.has("overlap-grad-reduce");
   if (layout.tp > 1) out.sequence_parallel = words.has("sequence-parallel");
-  for (const char* read : {"use-megatron-fsdp", "use-custom-fsdp", "overlap-grad-reduce", "overlap-param-gather",
-                           "sequence-parallel", "ckpt-format", "no-gradient-accumulation-fusion", "rdzv-backend",
-                           "rdzv-endpoint", "rdzv-id", "node-rank", "master-addr", "master-port", "num-layers"}) {
+  for (const char* read :
+       {"use-megatron-fsdp", "use-custom-fsdp", "overlap-grad-reduce", "overlap-param-gather", "sequence-parallel",
+        "ckpt-format", "no-gradient-accumulation-fusion", "rdzv-backend", "rdzv-endpoint", "rdzv-id", "node-rank",
+        "master-addr", "master-port", "group-query-attention", "max-position-embeddings", "bf16", "fp16"}) {
     words.text(read, "");
   }
   out.ignored = words.unread();
@@ -353,8 +389,21 @@ ReadWords read_maxtext(const WordMap& words) {
   if (keeps_some) out.notes.push_back(counted_as_kept("remat_policy " + policy));
   out.layout = layout_text(layout);
   out.batch = product(static_cast<std::int64_t>(at_once), steps);
+  out.batch_word = "per_device_batch_size=" + words.text("per_device_batch_size", "12");
+  if (!words.has("per_device_batch_size")) out.batch_word += " (MaxText's default)";
+  using architecture::ModelSizes;
+  take_sizes(words,
+             {{"base_num_decoder_layers", &ModelSizes::layers},
+              {"base_emb_dim", &ModelSizes::hidden},
+              {"base_mlp_dim", &ModelSizes::inner},
+              {"base_num_query_heads", &ModelSizes::heads},
+              {"base_num_kv_heads", &ModelSizes::kv_heads},
+              {"head_dim", &ModelSizes::head_size},
+              {"vocab_size", &ModelSizes::vocabulary},
+              {"max_target_length", &ModelSizes::sequence}},
+             "", &out);
   if (layout.tp > 1) out.sequence_parallel = sequence > 1;
-  for (const char* read : {"base_config", "num_layers_per_pipeline_stage", "CUDA_VISIBLE_DEVICES"})
+  for (const char* read : {"base_config", "model_name", "num_layers_per_pipeline_stage", "CUDA_VISIBLE_DEVICES"})
     words.text(read, "");
   out.ignored = words.unread();
   return out;
@@ -546,6 +595,9 @@ ReadWords read_torchtitan(const WordMap& words) {
   out.layout = layout_text(layout);
   if (mode == "selective") out.notes.push_back(counted_as_kept("activation_checkpoint.mode selective"));
   const bool said = words.text("training.global_batch_size", "-1") != "-1";
+  if (said) out.batch_word = "training.global_batch_size " + words.text("training.global_batch_size", "");
+  using architecture::ModelSizes;
+  take_sizes(words, {{"training.seq_len", &ModelSizes::sequence}}, "", &out);
   out.batch = said ? words.number("training.global_batch_size", 0) : product(local, layout.dp);
   // As many devices as are left: each has a local batch.
   if (out.batch == 0) out.micro_batches = std::max<std::int64_t>(1, local / layout.samples);
@@ -629,6 +681,12 @@ ReadWords read_deepspeed(std::string_view text) {
   out.framework = "deepspeed";
   out.layout = layout_text(layout);
   out.batch = batch;
+  out.batch_word = "train_batch_size " + std::to_string(batch);
+  const auto on = [&](const char* key) {
+    return config.has(key) && json.at(key).is_object() && json.at(key).contains("enabled") &&
+           json.at(key).at("enabled") == true;
+  };
+  out.dtype = on("bf16") ? "bf16" : on("fp16") ? "f16" : "";
   if (batch == 0) out.micro_batches = steps;
   if (is_auto("gradient_accumulation_steps")) {
     out.notes.emplace_back("gradient_accumulation_steps \"auto\" is counted as 1, the Trainer's default");

@@ -8,7 +8,15 @@
 #include <string_view>
 #include <vector>
 
+#include "common/architecture/model.h"
+
 namespace automap::emit {
+
+// What words say of the model, which another place says, too.
+struct SaidSize {
+  std::string word, value;  // "--num-layers", "40"
+  std::int64_t architecture::ModelSizes::*size;
+};
 
 struct ReadWords {
   std::string framework;           // whose words they are
@@ -17,6 +25,9 @@ struct ReadWords {
   std::int64_t micro_batches = 0;  // of a step, where they say these and not its samples
   std::optional<bool> overlap;     // gradients are summed beside the last backward
   std::optional<bool> sequence_parallel;
+  std::string batch_word;            // that names the batch: "--global-batch-size 256"
+  std::vector<SaidSize> sizes;       // of the model
+  std::string dtype;                 // of the model: "bf16", "f16"; empty: they do not say
   std::vector<std::string> ignored;  // options that say nothing of a layout
   std::vector<std::string> notes;    // what is counted otherwise than they say, a sentence each
 };

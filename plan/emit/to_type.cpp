@@ -101,7 +101,9 @@ std::string to_type_text(const pipeline::PlanToType& told, const std::string& pl
   out += "\n  " + printable(shell_line(told.arguments)) + "\n";
   // Words that only start the user's own program say nothing of the plan, so all that is missing is listed.
   const bool all = details || (told.arguments.size() == 2 && told.arguments.back() == kUsersProgram);
-  for (const std::string& missing : told.missing) out += all ? "  and: " + printable(missing) + "\n" : "";
+  for (const std::string& missing : told.missing) {
+    if (all || missing.rfind(kFillIn, 0) == 0) out += "  and: " + printable(missing) + "\n";
+  }
   const bool more = !all && !told.missing.empty();
   out += more ? "  what else is to do, a file, other frameworks: " : "  a file, other frameworks: ";
   // The file that is written is of the plan itself.
@@ -157,18 +159,23 @@ std::vector<std::string> torchrun_words(const FrameworkPlan& plan, std::vector<s
   }
   words.insert(words.end(), {"--nnodes", std::to_string(servers.size())});
   const bool alike = std::all_of(servers.begin(), servers.end(), [&](int used) { return used == servers.front(); });
-  // One line for all servers: torchrun counts the devices that it sees of each.
-  words.insert(words.end(), {"--nproc-per-node", alike ? std::to_string(servers.front()) : "gpu"});
+  // Servers that differ have one line where all their devices are used, since torchrun counts those that it sees. Else
+  // the number is left to fill in: a line that starts is right.
+  const bool whole = std::all_of(plan.servers.begin(), plan.servers.end(), [](const UsedServer& server) {
+    return server.devices.size() == static_cast<std::size_t>(server.has);
+  });
+  words.insert(words.end(), {"--nproc-per-node", alike ? std::to_string(servers.front()) : whole ? "gpu" : "N"});
   if (!alike) {
-    missing->push_back("processes of each server, in order: " + numbers_text(servers) +
-                       " (--nproc-per-node gpu starts one for each device that it sees)");
+    missing->push_back(std::string(whole ? "" : kFillIn) +
+                       ("processes of each server, in order: " + numbers_text(servers)) +
+                       (whole ? " (--nproc-per-node gpu starts one for each device that it sees)" : ""));
   }
   if (servers.size() > 1) {
     missing->push_back("on the servers, in order, --node-rank 0 to " + std::to_string(servers.size() - 1) +
                        " of torchrun, and on all --master-addr HOST, that of the first");
   }
   for (const std::string& text : server_texts(plan)) missing->push_back(text);
-  for (const std::string& text : device_texts(plan, !alike)) missing->push_back(text);
+  for (const std::string& text : device_texts(plan)) missing->push_back(text);
   return words;
 }
 

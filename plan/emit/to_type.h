@@ -68,6 +68,9 @@ Emitted emit_jax_mesh(const FrameworkPlan& plan);
 constexpr const char* kSumsBeside =
     "a plan for --gradient-sync overlap: gradients are summed beside the backward pass here";
 
+// What is left to do begins so where a word of the line, N, stands for it, which nothing runs without.
+constexpr const char* kFillIn = "N is the ";
+
 // "torchrun --nnodes 2 --nproc-per-node 8", and the missing words where there are several servers, or they are not
 // known.
 std::vector<std::string> torchrun_words(const FrameworkPlan& plan, std::vector<std::string>* missing);

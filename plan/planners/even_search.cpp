@@ -147,6 +147,7 @@ std::shared_ptr<EvenChoice> best_even_of(const Question& question, const StepSiz
     if (problem->num_devices() % groups != 0) continue;
     if (question.step.lone_replicas && groups != problem->num_devices()) continue;
     if (!pipeline::micro_batches_fault(shape.schedule, groups, size.micro_batches).empty()) continue;
+    if (!micro_batches_inexpressible(*question.framework, groups, size.micro_batches).empty()) continue;
     const DeviceGroup& first = problem->group(0, problem->num_devices() / groups);
     if (!first.valid) continue;
     // A level that another makes superfluous may be the one that the framework has.

@@ -201,6 +201,7 @@ class Parts {
       if (layers % stages != 0 || (request.stages > 0 && stages != request.stages)) continue;
       Part part{several, devices, {}, false};
       part.question.request.stages = stages;
+      if (framework_.whole_rounds) part.question.step.rounds_of = stages;
       for (int s = 1; s < stages; ++s) part.ends.push_back(starts[at(s * (layers / stages))]);
       part.ends.push_back(profile.size());
       parts_.push_back(std::move(part));
@@ -511,8 +512,13 @@ StepPlan search_for_framework(const Question& asked) {
   if (none) out = *std::move(none);
   if (const StepPlan* other = shortest_of(any)) {
     const std::string lacks = inexpressible(framework, place(*other->problem, *other->result.plan), question.profile());
+    const int stages = request.stages;
+    const bool rounds = !micro_batches_inexpressible(framework, stages, other->size.micro_batches).empty();
     out.result.infeasible = std::string("no plan that ") + framework.name + " can run was found" +
                             (lacks.empty() ? "" : "; the shortest of others has " + lacks + ", which it cannot run") +
+                            (rounds ? "; give a --batch that splits into a multiple of " + std::to_string(stages) +
+                                          " micro-batches, or other --stages"
+                                    : "") +
                             (out.result.infeasible.empty() ? "" : " (" + out.result.infeasible + ")");
     // Memory is not what it lacks.
     out.result.least_memory_bytes = 0;

@@ -41,6 +41,7 @@ std::vector<Framework> make_rows() {
        true,   // wide stages
        false,  // whole gradients
        false,  // even servers
+       false,  // whole rounds
        true,   // recomputation by stage
        FrameworkCuts::kInstructions,
        "-"},
@@ -63,12 +64,14 @@ std::vector<Framework> make_rows() {
        true,   // wide stages
        false,  // whole gradients
        false,  // even servers
+       false,  // whole rounds
        false,  // recomputation by stage
        FrameworkCuts::kEqualLayers,
        "jax.sharding.Mesh, shard_map, lax.ppermute, lax.scan, PartitionSpec, jax.checkpoint"},
 
       // - schedule: pipeline.py scans over micro-batches under jax.grad (num_pipeline_microbatches). Its repeats
       //   (num_pipeline_repeats) are circular, with all forwards first: not interleaved 1F1B.
+      // - whole rounds: pipeline.py hands each stage num_pipeline_microbatches // stages of a batch to begin with.
       // - mesh: ici_/dcn_ *_parallelism multiply to all devices, those of a server to as many in each.
       // - layers: num_layers_per_pipeline_stage, one number; layers * stages * repeats have to be all of them.
       // - ZeRO: ici_data_parallelism (0) or ici_fsdp_parallelism (3), which base.yml lets stand beside pipelines.
@@ -85,6 +88,7 @@ std::vector<Framework> make_rows() {
        true,   // wide stages
        false,  // whole gradients
        true,   // even servers
+       true,   // whole rounds
        false,  // recomputation by stage
        FrameworkCuts::kEqualLayers,
        "ici_pipeline_parallelism, num_layers_per_pipeline_stage, num_pipeline_microbatches, ici_data_parallelism, "
@@ -113,6 +117,7 @@ std::vector<Framework> make_rows() {
        true,   // wide stages
        true,   // whole gradients
        false,  // even servers
+       false,  // whole rounds
        true,   // recomputation by stage
        FrameworkCuts::kLayers,
        "Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B, _PipelineScheduleRuntime, SplitPoint, init_device_mesh, "
@@ -138,6 +143,7 @@ std::vector<Framework> make_rows() {
        true,   // wide stages
        true,   // whole gradients
        false,  // even servers
+       false,  // whole rounds
        false,  // recomputation by stage
        FrameworkCuts::kLayers,
        "pipeline_parallel_degree, pipeline_parallel_schedule, pipeline_parallel_schedule_csv, "
@@ -166,6 +172,7 @@ std::vector<Framework> make_rows() {
        true,   // wide stages
        false,  // whole gradients
        false,  // even servers
+       false,  // whole rounds
        false,  // recomputation by stage
        FrameworkCuts::kStackLayers,
        "pipeline_model_parallel_size, pipeline_model_parallel_layout, num_layers_per_virtual_pipeline_stage, "
@@ -192,6 +199,7 @@ std::vector<Framework> make_rows() {
        false,  // wide stages
        false,  // whole gradients
        false,  // even servers
+       false,  // whole rounds
        false,  // recomputation by stage
        FrameworkCuts::kLayers,
        "PipelineModule, LayerSpec, partition_method, TrainSchedule, PipeModelDataParallelTopology, "
@@ -218,6 +226,12 @@ std::string width_inexpressible(const Framework& framework, int stages, int widt
   if (!framework.whole_heads || !splits_heads(heads, width)) return "";
   return "replicas of " + std::to_string(width) + " devices, which do not divide the " + std::to_string(heads) +
          (heads == 1 ? " head" : " heads") + " of its attention's keys";
+}
+
+std::string micro_batches_inexpressible(const Framework& framework, int stages, int micro_batches) {
+  if (!framework.whole_rounds || stages <= 1 || micro_batches % stages == 0) return "";
+  return std::to_string(micro_batches) + " micro-batches in " + std::to_string(stages) +
+         " stages, of which it wants a multiple";
 }
 
 std::string equal_layers_inexpressible(const std::vector<int>& counts) {
@@ -357,7 +371,10 @@ std::string inexpressible(const Framework& framework, const PlacedPlan& placed, 
     stages.push_back(
         {stage.d1 - stage.d0, stage.width(), stage.problem->variant(stage.variant), in_flight[stages.size()]});
   }
-  const std::string why = shape_inexpressible(framework, placed.plan.schedule, stages, profile.attention_heads);
+  std::string why = shape_inexpressible(framework, placed.plan.schedule, stages, profile.attention_heads);
+  if (why.empty()) {
+    why = micro_batches_inexpressible(framework, placed.num_stages(), placed.problem().micro_batches());
+  }
   return why.empty() ? cuts_inexpressible(framework, placed.plan.cuts, profile) : why;
 }
 
@@ -368,6 +385,7 @@ std::string inexpressible(const Framework& framework, const pipeline::PlanDocume
     stages.push_back({stage.replicas, stage.width, stage.variant, stage.in_flight});
   }
   std::string why = shape_inexpressible(framework, document.plan.schedule, stages, document.attention_heads);
+  if (why.empty()) why = micro_batches_inexpressible(framework, document.plan.num_stages(), document.micro_batches);
   if (!why.empty() || stages.size() == 1 || framework.cuts == FrameworkCuts::kInstructions) return why;
   if (layers == nullptr) {
     const bool named = std::any_of(document.stages.begin(), document.stages.end(),
@@ -484,6 +502,7 @@ std::string framework_text(const Framework& framework) {
           (framework.mesh ? "), " : ", ");
   if (framework.whole_heads) text += "whole heads on every device, ";
   if (!framework.wide_stages) text += "replicas of one device in pipelines, ";
+  if (framework.whole_rounds) text += "micro-batches that are a multiple of the stages, ";
   text += framework.recompute_by_stage ? "recomputation by stage" : "recomputation of all stages or none";
   return text + ", cut " +
          (framework.cuts == FrameworkCuts::kInstructions  ? "anywhere"

@@ -41,6 +41,7 @@ struct Framework {
   bool wide_stages;         // replicas of several devices stand in pipelines, too
   bool whole_gradients;     // in pipelines ZeRO 2 and 3 shard gradients after the last micro-batch alone
   bool even_servers;        // as many devices of every server that it runs on
+  bool whole_rounds;        // a pipeline has a multiple of its stages as micro-batches
   bool recompute_by_stage;  // else all stages recompute their layers, or none does
   FrameworkCuts cuts;
   const char* by;  // options and classes that this rests on, as the framework spells them, without dashes in front
@@ -63,6 +64,7 @@ pipeline::Schedule usual_schedule(const Framework& framework, int stages);
 // The reason why replicas of so many devices in so many stages do not run, worded as by inexpressible(); empty: they
 // do. `heads`: Profile::attention_heads.
 std::string width_inexpressible(const Framework& framework, int stages, int width, std::int64_t heads);
+std::string micro_batches_inexpressible(const Framework& framework, int stages, int micro_batches);
 // The reason why these numbers of layers, one for each part, do not run where a framework wants them equal, worded as
 // by inexpressible(); empty: they do.
 std::string equal_layers_inexpressible(const std::vector<int>& counts);

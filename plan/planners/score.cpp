@@ -343,6 +343,21 @@ std::string key_of(const std::string& word, std::string_view value) {
   return key;
 }
 
+// Blanks part words as commas do, and may stand beside them.
+std::string commas_for_blanks(std::string_view text) {
+  std::string out;
+  bool blank = false;
+  for (const char c : text) {
+    if (std::isspace(static_cast<unsigned char>(c)) != 0) {
+      blank = true;
+      continue;
+    }
+    if (std::exchange(blank, false) && !out.empty() && out.back() != ',' && c != ',') out += ',';
+    out += c;
+  }
+  return out;
+}
+
 struct LayoutPart {
   std::string word, value;  // as typed
 };
@@ -369,6 +384,8 @@ Layout parse_layout(std::string_view text, const StageOverrides& overrides, cons
   Layout layout;
   std::vector<std::string> seen;
   std::optional<LayoutPart> sharded, copied;
+  const std::string with_commas = commas_for_blanks(text);
+  text = with_commas;
   for (bool more = true; more;) {
     const std::size_t comma = std::min(text.find(','), text.size());
     const std::string_view part = text.substr(0, comma);
@@ -456,6 +473,7 @@ Layout parse_layout(std::string_view text, const StageOverrides& overrides, cons
                     kExample);
     }
   }
+  layout.one_replica = std::find(seen.begin(), seen.end(), "dp") == seen.end();
   const bool says_schedule = std::find(seen.begin(), seen.end(), "schedule") != seen.end();
   take_chunks(layout, says_schedule, framework);
   if (layout.interleaved() && !says_schedule) seen.emplace_back("schedule");
@@ -778,6 +796,25 @@ ScoredPlan score_sizes(Layout layout, const Question& question) {
   return *std::move(best);
 }
 
+// Replicas of so many devices in the cluster; 0: none.
+int replicas_held(const Cluster& cluster, int width) {
+  try {
+    return machine::replicas_of(cluster, width).num_devices();
+  } catch (const Error&) {
+    return 0;
+  }
+}
+
+// What a layout that names no dp leaves of the cluster: a sentence; empty: it names it, or nothing is left.
+std::string devices_left(const Layout& layout, const Cluster& cluster) {
+  const int most = replicas_held(cluster, layout.tp) / layout.pp;
+  if (!layout.one_replica || most <= layout.dp) return "";
+  const int used = layout.dp * layout.pp * layout.tp, would = most * layout.pp * layout.tp;
+  const int all = cluster.num_devices();
+  return "the layout names no dp, which is 1: it uses " + std::to_string(used) + " of " + std::to_string(all) +
+         " devices; dp=" + std::to_string(most) + " uses " + (would == all ? "all" : std::to_string(would));
+}
+
 // The profile and the devices that a layout uses.
 struct LayoutGround {
   std::string source;                // of errors
@@ -793,13 +830,19 @@ LayoutGround ground_of(Layout& layout, const Question& question) {
     layout.dp = std::max(1, static_cast<int>(cluster.num_devices() / (std::int64_t{layout.pp} * layout.tp)));
   const std::int64_t wanted = std::int64_t{layout.dp} * layout.pp * layout.tp;
   const int there = cluster.num_devices();
+  const std::string of_width = layout.tp > 1 ? ",tp=" + std::to_string(layout.tp) : "";
   const int stages = std::min({layout.pp, there, pipeline::kMaxPlanStages, most_layout_stages(profile)});
   if (wanted > there) {
+    // Replicas that the servers hold; of a width that none has, those of single devices.
+    const int hold = replicas_held(cluster, layout.tp);
+    const int of_them = std::min(stages, std::max(1, hold));
+    const std::string fits = "dp=" + std::to_string(std::min(layout.dp, std::max(1, hold) / of_them)) +
+                             ",pp=" + std::to_string(of_them) + of_width + " would do";
     refuse_layout(
         "--layout: dp=" + std::to_string(layout.dp) + " times pp=" + std::to_string(layout.pp) +
             (layout.tp > 1 ? " times tp=" + std::to_string(layout.tp) : "") + " are " + std::to_string(wanted) +
             " devices, " + cluster.name + " has " + std::to_string(there),
-        "dp=" + std::to_string(std::min(layout.dp, there / stages)) + ",pp=" + std::to_string(stages) + " would do");
+        hold > 0 ? fits : "no replica of " + std::to_string(layout.tp) + " devices stands there: give a smaller tp");
   }
   const int devices = static_cast<int>(wanted);
   const std::string source = "--layout " + layout.text();
@@ -811,7 +854,7 @@ LayoutGround ground_of(Layout& layout, const Question& question) {
                       " devices, the servers of " + cluster.name + " hold " + std::to_string(replicas),
                   "a replica stands in one server, or is several whole servers that are alike; dp=" +
                       std::to_string(std::max(1, replicas / stages)) +
-                      ",pp=" + std::to_string(std::min(stages, replicas)) + " would do");
+                      ",pp=" + std::to_string(std::min(stages, replicas)) + of_width + " would do");
   }
   if (layout.pp > pipeline::kMaxPlanStages) {
     refuse_layout("--layout: pp=" + std::to_string(layout.pp) + " stages, at most " +
@@ -891,13 +934,17 @@ ScoredPlan score_layout(const Layout& given, const Question& question, const std
   const LayoutGround ground = ground_of(layout, question);
   settle_chunks(layout, question.profile());
   if (!size_said(layout, question.step)) {
+    // Which asks again, with a size.
     if (!layout.interleaved()) return score_sizes(layout, question);
     refuse_layout("--layout: interleaved 1F1B without the samples of a micro-batch", "name micro-batch-size");
   }
   const ProblemOptions options = options_of(layout, question);
   Plan plan = plan_of(layout, question.profile());
   if (!warmup.empty()) plan.warmup = warmup;
-  return score_plan(ground.profile, ground.replicas, options, std::move(plan), ground.source);
+  ScoredPlan scored = score_plan(ground.profile, ground.replicas, options, std::move(plan), ground.source);
+  const std::string left = devices_left(layout, question.cluster);
+  if (!left.empty()) scored.departures.push_back(left);
+  return scored;
 }
 
 }  // namespace automap::planners

@@ -36,6 +36,7 @@ struct Layout {
   std::string behind = {};
   int chunks = 1;              // parts of the model on each stage: interleaved 1F1B
   int layers_per_chunk = 0;    // instead of `chunks`: what each has of the model's stack; 0: not said
+  bool one_replica = false;    // dp is 1 because its words do not name it
   int parts_of_stage() const;  // as `chunks`, or as the schedule fixes it
   bool interleaved() const { return chunks > 1 || layers_per_chunk > 0; }
   std::string text() const;  // "dp=8,pp=4,micro-batch-size=2,zero=1"

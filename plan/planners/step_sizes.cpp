@@ -93,6 +93,11 @@ std::vector<StepSize> whole_sizes(const StepRequest& r, std::int64_t own, double
   return sizes;
 }
 
+void keep_whole_rounds(const StepRequest& request, std::vector<StepSize>* sizes) {
+  const auto left_over = [&](const StepSize& size) { return size.micro_batches % request.rounds_of != 0; };
+  sizes->erase(std::remove_if(sizes->begin(), sizes->end(), left_over), sizes->end());
+}
+
 }  // namespace
 
 machine::Cluster replicas_of(const machine::Cluster& cluster, const StepSize& size) {
@@ -166,6 +171,12 @@ std::vector<StepSize> step_sizes(const StepRequest& request, const Profile& prof
     return {size_of(static_cast<std::int64_t>(samples), static_cast<std::int64_t>(count))};
   }
   std::vector<StepSize> sizes = whole_sizes(request, pipeline::own_samples(profile), pipeline::most_samples(profile));
+  const bool split = !sizes.empty();
+  keep_whole_rounds(request, &sizes);
+  if (split && sizes.empty()) {
+    refuse("the step has no multiple of " + std::to_string(request.rounds_of) + " micro-batches",
+           "give another --batch, or other --stages");
+  }
   if (sizes.empty()) {
     refuse("a batch of " + std::to_string(request.batch) + " samples splits into more than " +
                std::to_string(kMostMicroBatches) + " micro-batches however it is done",
@@ -184,6 +195,7 @@ std::vector<StepSize> further_sizes(const StepRequest& request, const Profile& p
     const StepSize size = size_of(batch / count, count);
     if (std::find(sizes.begin(), sizes.end(), size) == sizes.end()) further.push_back(size);
   }
+  keep_whole_rounds(request, &further);
   return further;
 }
 

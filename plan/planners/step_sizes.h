@@ -18,6 +18,7 @@ struct StepRequest {
   std::int64_t micro_batch = 0;  // mb; 0: chosen
   int micro_batches = 0;         // M; 0: chosen
   bool equal_replicas = false;   // every stage on equally many devices, as a mesh needs it
+  int rounds_of = 1;             // M is a multiple of it
   bool lone_replicas = false;    // every stage is one replica: no data parallelism
 };
 

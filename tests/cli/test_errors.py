@@ -59,6 +59,41 @@ class BadInput(ProgramTest):
         self.assertEqual((result.returncode, result.stdout), (3, ""))
         self.assertIn("--json: No such file", result.stderr)
 
+    def test_options_as_other_programs_have_them(self):
+        for option, says in (("--batch-size", "--batch "), ("--global-batch-size", "--batch "), ("--seq", "--sequence"),
+                             ("--seq_length", "--sequence"), ("--framework", "--for"), ("--nodes", "--cluster"), ("--gpus", "--cluster"),
+                             ("--tp", "--layout"), ("--micro-batch-size", "--micro-batch "), ("--model", "automap infer MODEL")):
+            with self.subTest(option=option):
+                result = run("automap-infer", "gpt2", "--cluster", "h100-1x8", option, "8")
+                self.assert_fails(result, 2, f"unknown option {option}", says)
+        # Before the model is built.
+        self.assert_fails(run("automap-infer", "missing", "--cluster", "h100-1x8", "--batch", "0"), 2, "--batch: found '0'")
+
+    def test_devices_of_cluster_files(self):
+        servers = {"count": 1, "devices": 8, "device": "b100", "inter_gbytes_per_s": 50}
+        path = self.put("mine.json", json.dumps({"schema": "automap.cluster/1", "servers": [servers]}))
+        self.assert_fails(run("automap-infer", "gpt2", "--cluster", path), 2, 'servers[0].device: no device type "b100"', "known: ")
+        path = self.put("a100.json", json.dumps({"schema": "automap.cluster/1", "servers": [{**servers, "device": "a100"}]}))
+        self.assertEqual(run("automap-infer", FIXTURES / "tiny_mlp.hlo", "--cluster", path).returncode, 0)
+
+    def test_layouts_say_what_would_do(self):
+        servers = [{"count": 7, "devices": 8, "device": "h100", "inter_gbytes_per_s": 50}, {"devices": 7, "device": "h100", "inter_gbytes_per_s": 50}]
+        path = self.put("uneven.json", json.dumps({"schema": "automap.cluster/1", "servers": servers}))
+        on = ("automap-infer", "gpt2", "--cluster", path, "--sequence", "128")
+        self.assert_fails(run(*on, "--layout", "tp=4,pp=2,dp=8"), 2, "64 devices", "dp=7,pp=2,tp=4 would do")
+        result = run(*on, "--layout", "tp=4 pp=2, micro-batch-size=1")
+        self.assertIn("names no dp, which is 1: it uses 8 of 63 devices; dp=7 uses 56", result.stderr)
+        self.assertNotIn("names no dp", run(*on, "--layout", "tp=4 pp=2 dp=1 micro-batch-size=1").stderr)
+
+    def test_words_of_frameworks_that_contradict_the_question(self):
+        result = run("automap-infer", "gpt2", "--cluster", "h100-1x8", "--batch", "512", "--sequence", "128", "--layout",
+                     "--micro-batch-size 4 --global-batch-size 256 --num-layers 40 --seq-length 2048 --bf16 --recompute-activations")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for says in ("--global-batch-size 256 (256 samples a step), the command line --batch 512", "--num-layers 40, the model has 12",
+                     "--seq-length 2048, the model has 128, which is planned; --sequence 2048", "bf16, the model computes in f32",
+                     "--dtype bf16", "selective is counted as if nothing were recomputed"):
+            self.assertIn(says, result.stderr)
+
     def test_wrong_clusters(self):
         profile = self.put("p.csv", profile_csv())
         wrong = {

@@ -56,7 +56,7 @@ class For(ProgramTest):
         for name in ROWS:
             with self.subTest(framework=name):
                 plan = self.plan(GPT2, "--cluster", "config-c", "--for", name, "--stages", "3", "--effort", "quick",
-                                 "--max-width", "1", "--explore", "off")
+                                 "--max-width", "1", "--explore", "off", *(["--batch", "96"] if name == "maxtext" else []))
                 self.check(plan, name)
                 self.assertEqual(len(plan["stages"]), 3)
                 self.assertGreaterEqual(plan["step_ms"], plan["lower_bound_ms"])
@@ -85,6 +85,18 @@ class For(ProgramTest):
         kinds = {kind["name"]: kind for kind in plan["corners"]}
         self.assertEqual(kinds["data parallel, ZeRO 1"]["why"], "torchtitan has no ZeRO 1")
         self.assertNotIn("stages of different widths", kinds)
+
+    def test_maxtext_is_given_whole_rounds_and_the_model(self):
+        """A batch that splits into no multiple of the stages is planned without a pipeline."""
+        asked = ("llama3-8b", "--cluster", "h100-2x8", "--for", "maxtext", "--sequence", "1024")
+        plan = self.plan(*asked, "--batch", "17")
+        self.assertEqual(len(plan["stages"]), 1)
+        words = plan["to_type"]["arguments"]
+        self.assertIn("model_name=llama3-8b", words)
+        self.assertIn("max_target_length=1024", words)
+        self.assertEqual(self.plan(*asked, "--batch", "64", "--stages", "4")["micro_batches"] % 4, 0)
+        self.assert_fails(run("automap-infer", *asked, "--batch", "17", "--stages", "4"), 4,
+                          "micro-batches in 4 stages", "give a --batch that splits into a multiple of 4 micro-batches")
 
     def test_report(self):
         result = run("automap-infer", GPT2, "--cluster", "config-c", "--for", "megatron", "--planner", "policy", "--details")

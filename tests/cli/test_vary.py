@@ -91,6 +91,7 @@ class Vary(ProgramTest):
     def test_refusals(self):
         on = (TINY, "--cluster", "config-a")
         for arguments, parts in ((("--vary", "bach=1,2"), ("did you mean 'batch'?", "devices")), (("--vary", "batch"), ("found ''",)),
+                                 (("--vary", "cluster=a,b"), ("--compare-clusters",)), (("--vary", "batch=4,8", "--batch", "4"), ("leave --batch out",)),
                                  (("--vary", "batch=1,x"), ("found 'x'", "whole number")), (("--vary", "batch=8..2"), ("ends below",)),
                                  (("--vary", "batch=1,1"), ("twice",)), (("--vary", "batch=4", "--batch", "4"), ("exclude",)),
                                  (("--vary", "batch=4", "--details"), ("drop --details",)), (("--vary", "batch=4", "--report", "x.html"), ("drop --report",)), (("--chart", "x.svg"), ("--vary",)),

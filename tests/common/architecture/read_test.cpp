@@ -5,6 +5,7 @@
 
 #include "common/architecture/architectures.h"
 #include "common/architecture/names.h"
+#include "common/base/files.h"
 #include "common/graph/hlo_cost.h"
 #include "common/graph/training_step.h"
 
@@ -60,6 +61,51 @@ TEST(Description, PublishedNumbersOfWeights) {
   EXPECT_EQ(weights_of("mistral-7b"), 7241732096);
   EXPECT_EQ(weights_of("mixtral-8x7b"), 46702792704);
   EXPECT_EQ(weights_of("qwen2.5-7b"), 7615616512);
+}
+
+// The page lists them for people.
+TEST(Description, EveryNameStandsInTheDocs) {
+  const std::string page = read_file(std::string(AUTOMAP_SOURCE_DIR) + "/docs/describing-models.md");
+  for (const std::string& name : model_names()) EXPECT_NE(page.find("`" + name + "`"), std::string::npos) << name;
+}
+
+TEST(Description, NamesAsPeopleTypeThemAreNearOurs) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(near_models("mixtral"), (Names{"mixtral-8x7b", "mixtral-8x22b"}));
+  EXPECT_EQ(near_models("bert"), (Names{"bert-base", "bert-large"}));
+  EXPECT_EQ(near_models("t5").size(), 5u);
+  EXPECT_EQ(near_models("gpt3").size(), 4u);
+  EXPECT_EQ(near_models("meta-llama/Meta-Llama-3-8B"), Names{"llama3-8b"});
+  EXPECT_EQ(near_models("Qwen/Qwen2.5-7B"), Names{"qwen2.5-7b"});
+  EXPECT_EQ(near_models("meta-llama/Llama-2-7b-hf"), Names{"llama2-7b"});
+  EXPECT_EQ(near_models("llama3.1-405b"), Names{"llama3-405b"});
+  EXPECT_EQ(near_models("lama3-8b"), Names{"llama3-8b"});
+  EXPECT_EQ(near_models("runs/step.hlo.gz"), Names{});
+  EXPECT_EQ(near_models("gpt2_step.hlo.gz"), Names{});
+  EXPECT_EQ(near_models(""), Names{});
+  EXPECT_EQ(near_models(std::string(5000, 'x')), Names{});
+}
+
+// What frameworks are told of the model: sizes of decoders of like layers alone.
+TEST(Description, SizesOfDenseDecoders) {
+  const ModelSizes llama = described_sizes(config_of("llama3-8b"), "llama3-8b", short_sequence());
+  EXPECT_EQ(llama.layers, 32);
+  EXPECT_EQ(llama.hidden, 4096);
+  EXPECT_EQ(llama.heads, 32);
+  EXPECT_EQ(llama.kv_heads, 8);
+  EXPECT_EQ(llama.head_size, 128);
+  EXPECT_EQ(llama.inner, 14336);
+  EXPECT_EQ(llama.vocabulary, 128256);
+  EXPECT_EQ(llama.sequence, short_sequence().sequence);
+  EXPECT_EQ(llama.dtype, "bf16");
+  EXPECT_EQ(llama.published, "llama3-8b");
+  for (const char* other : {"mixtral-8x7b", "t5-small", "bert-base", "deepseek-v2-lite"}) {
+    const ModelSizes sizes = described_sizes(config_of(other), "config.json", short_sequence());
+    EXPECT_EQ(sizes.layers, 0) << other;
+    EXPECT_EQ(sizes.published, "") << other;
+    EXPECT_GT(sizes.sequence, 0) << other;
+  }
+  EXPECT_EQ(described_sizes(config_of("vit-base"), "vit-base", {}).sequence, 0);
 }
 
 TEST(Description, EveryNameIsOfAKnownArchitectureAndReads) {

@@ -233,6 +233,7 @@ Written written(const FrameworkPlan& plan) {
   document.micro_batches = plan.micro_batches;
   document.micro_batch_samples = static_cast<double>(plan.samples * plan.replicas);
   document.num_devices = plan.devices();
+  keep_sizes(plan.sizes, &document);
   for (int s = 0; s < plan.stages; ++s) {
     pipeline::PlanStage stage;
     stage.replicas = plan.replicas;
@@ -621,7 +622,83 @@ TEST(ReadWords, WhatIsNotPlannedIsRefused) {
               HasSubstr("'yes'"));
   EXPECT_FALSE(read_words("dp=8,pp=4,micro-batch-size=2"));
   EXPECT_FALSE(read_words(""));
-  EXPECT_THAT(read_words("--micro-batch-size 2 --hidden-size 4096")->ignored, ::testing::ElementsAre("--hidden-size"));
+  EXPECT_THAT(read_words("--micro-batch-size 2 --swiglu")->ignored, ::testing::ElementsAre("--swiglu"));
+}
+
+// What words say of the model is kept, to be compared with the model's own.
+TEST(ReadWords, SizesOfTheModelAreKept) {
+  const ReadWords megatron =
+      *read_words("--micro-batch-size 2 --global-batch-size 64 --num-layers 40 --seq-length $SEQ --bf16");
+  ASSERT_EQ(megatron.sizes.size(), 1u);
+  EXPECT_EQ(megatron.sizes[0].word + " " + megatron.sizes[0].value, "--num-layers 40");
+  EXPECT_EQ(megatron.sizes[0].size, &architecture::ModelSizes::layers);
+  EXPECT_THAT(megatron.ignored, ::testing::ElementsAre("--seq-length"));
+  EXPECT_EQ(megatron.dtype, "bf16");
+  EXPECT_EQ(megatron.batch_word, "--global-batch-size 64");
+  const ReadWords maxtext = *read_words("ici_fsdp_parallelism=8 per_device_batch_size=2 max_target_length=4096");
+  ASSERT_EQ(maxtext.sizes.size(), 1u);
+  EXPECT_EQ(maxtext.sizes[0].size, &architecture::ModelSizes::sequence);
+  EXPECT_EQ(maxtext.batch_word, "per_device_batch_size=2");
+  EXPECT_THAT(read_words("--micro-batch-size 2 --recompute-activations")->notes,
+              ::testing::ElementsAre(HasSubstr("selective")));
+}
+
+// What is typed trains the model that was planned.
+TEST(ToType, LinesSayTheModelThatWasDescribed) {
+  const auto line = [](const FrameworkPlan& plan, const char* framework) {
+    return shell_line(emitted_for(plan, planners::find_framework(framework)).arguments) + " ";
+  };
+  const auto missing = [](const FrameworkPlan& plan, const char* framework) {
+    std::string text;
+    for (const std::string& one : emitted_for(plan, planners::find_framework(framework)).missing) text += one + "\n";
+    return text;
+  };
+  FrameworkPlan plan = llama({16, 16});
+  plan.samples = 1, plan.micro_batches = 8, plan.servers = having({2}), plan.schedule = Schedule::kGpipe;
+  plan.sizes = {"llama3-8b", "bf16", 8192, 32, 4096, 32, 8, 128, 14336, 128256, 0};
+  EXPECT_THAT(line(plan, "maxtext"), HasSubstr(" model_name=llama3-8b max_target_length=8192 "));
+  EXPECT_THAT(missing(plan, "maxtext"), AllOf(::testing::Not(HasSubstr("layers")), HasSubstr("(run_name, hardware")));
+  plan.sizes.published = "llama3-405b";
+  EXPECT_THAT(line(plan, "maxtext"), HasSubstr(" model_name=llama3.1-405b "));
+  plan.sizes.published = "";
+  EXPECT_THAT(line(plan, "maxtext"), ::testing::Not(HasSubstr("model_name")));
+  EXPECT_THAT(missing(plan, "maxtext"),
+              HasSubstr("base_num_decoder_layers=32 base_emb_dim=4096 base_mlp_dim=14336 base_num_query_heads=32 "
+                        "base_num_kv_heads=8 head_dim=128 vocab_size=128256"));
+  plan.schedule = Schedule::k1f1b;
+  EXPECT_THAT(line(plan, "megatron"),
+              HasSubstr(" --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 "
+                        "--group-query-attention --num-query-groups 8 --seq-length 8192 --max-position-embeddings 8192 "
+                        "--bf16 "));
+  EXPECT_THAT(missing(plan, "megatron"), ::testing::Not(HasSubstr("--num-layers")));
+  plan.sizes = {};
+  plan.sizes.sequence = 512;
+  EXPECT_THAT(line(plan, "megatron"), HasSubstr(" --seq-length 512 --max-position-embeddings 512 "));
+  EXPECT_THAT(missing(plan, "megatron"), HasSubstr("--num-layers 32"));
+}
+
+// A line that starts is right on every server: torchrun would start a process for each device that it sees.
+TEST(ToType, ServersWithDevicesLeftFillInTheirProcesses) {
+  FrameworkPlan plan = llama({1});
+  plan.replicas = 6, plan.samples = 2, plan.servers = having({4, 3});
+  const planners::Framework& megatron = planners::find_framework("megatron");
+  const Emitted out = emitted_for(plan, megatron);
+  EXPECT_THAT(shell_line(out.launch), HasSubstr("--nnodes 2 --nproc-per-node N "));
+  EXPECT_EQ(out.missing.front(), "N is the processes of each server, in order: 4, 2");
+  pipeline::PlanToType told;
+  told.framework = megatron.name;
+  told.arguments = out.launch;
+  told.missing = out.missing;
+  EXPECT_THAT(to_type_text(told, "", 1, false), HasSubstr("and: N is the processes"));
+  plan.replicas = 7;
+  EXPECT_THAT(shell_line(emitted_for(plan, megatron).launch), HasSubstr("--nproc-per-node gpu "));
+}
+
+TEST(ToType, MaxtextRunsWholeRoundsOfMicroBatches) {
+  FrameworkPlan plan = llama({2, 2});
+  plan.samples = 1, plan.micro_batches = 5, plan.servers = having({2}), plan.schedule = Schedule::kGpipe;
+  EXPECT_THAT(emitted_for(plan, planners::find_framework("maxtext")).cannot.what, HasSubstr("5 micro-batches in 2"));
+  EXPECT_EQ(emitted_for(plan, planners::find_framework("jax")).cannot.what, "");
 }
 
 // Beside the main file, whatever that is called.
