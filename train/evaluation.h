@@ -91,6 +91,8 @@ class Evaluation {
   // What checkpoints are chosen by, and what curve, progress, report and results say: the mean gap over all problems of
   // plan()'s last search, the one that plans (automap-infer).
   double score(const std::vector<PlannerLengths>& planned) const { return mean_of(gaps(planned.back())); }
+  // Seconds that drawing and solving the problems took, those of the session that did it.
+  double solved_s() const { return solved_s_; }
   // Row after the last problem that was drawn: where another evaluation of other problems may begin.
   std::uint64_t next() const { return next_; }
 
@@ -106,6 +108,7 @@ class Evaluation {
   std::vector<HeldOut> problems_;
   std::vector<PlannerLengths> baselines_;
   std::uint64_t next_ = 0;
+  double solved_s_ = 0;
 };
 
 // Throws Error(kData) naming `path` when this program's searches cannot run the policy: other features, or a flat

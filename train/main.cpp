@@ -297,6 +297,7 @@ void print_result(const TrainOptions& o, const TrainResult& result, const Evalua
     document["updates"] = updates;
     document["evaluations"] = result.counters.evaluations;
     document["evaluation_seconds"] = result.counters.evaluation_seconds;
+    document["solving_seconds"] = evaluation.solved_s();
     document["start"] = o.init.empty() ? Json(nullptr) : Json(o.init);
     document["start_score"] = result.counters.start_score;
     document["start_won"] = result.start_won();

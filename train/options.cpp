@@ -461,7 +461,7 @@ bool parse_options(int argc, const char* const* argv, OptionTable& table, TrainO
   // Of a short run no larger part goes into the held-out problems. Those of a longer session stay these: the run's
   // config.ini says how many.
   if (!options.finetune && !options.evaluate && !options.compare) {
-    constexpr double kProblemsPerSecond = 1.28, kFewest = 48;
+    constexpr double kProblemsPerSecond = 1.28, kFewest = 16;
     double seconds = options.time_s;
     if (options.episodes > 0) {
       const double counted = static_cast<double>(options.episodes) / kPlaysPerSecond;

@@ -158,7 +158,8 @@ class Runs(Train):
         self.assertAlmostEqual(float(rows[-1]["train/epsilon"]), 0.05 ** 0.5, places=6)
         self.assertLess(float(rows[-1]["train/learning_rate"]), 1.01e-4)
         report = (self.out() / "report.md").read_text()
-        self.assertRegex(report, r"25 evaluations of 6 problems took .*, \d+(\.\d+)? % of the run's time")
+        self.assertRegex(report, r"25 evaluations of 6 problems took .*, their optima and baselines .*, together \d+(\.\d+)? % of "
+                         "the run's time")
 
     def test_never_worse_than_its_start(self):
         """What ruins the weights leaves the policy that the run began with, byte for byte."""
