@@ -269,8 +269,10 @@ std::unique_ptr<LearnerPort> make_learner(TrainOptions& o, const OptionTable& ta
 // What a run ends with on standard output.
 void print_result(const TrainOptions& o, const TrainResult& result, const Evaluation& evaluation, std::uint64_t updates,
                   const std::vector<PlannerLengths>& after, const std::vector<PlannerLengths>& before) {
-  const std::vector<Difference> differences =
+  std::vector<Difference> differences =
       differences_of(evaluation, after, result.start_won() ? std::vector<PlannerLengths>{} : before);
+  // As --evaluate names them, and the rows below.
+  for (Difference& difference : differences) difference.planner = "policy, " + difference.planner;
   std::vector<PlannerLengths> rows;
   for (PlannerLengths planner : after) {
     planner.planner = "policy, " + planner.planner;

@@ -408,8 +408,8 @@ void declare_options(OptionTable& table, TrainOptions& o) {
       "Several processes train one policy when a launcher starts them (srun -N 4 automap-train --out DIR ..., "
       "torchrun, "
       "mpirun; RANK, WORLD_SIZE, MASTER_ADDR): docs/training.md, \"Many machines\".\n"
-      "Exit codes: 0 done, 2 wrong usage, 3 bad input or output, 75 stopped by a signal, or since a process was lost, "
-      "with a checkpoint (--resume goes on).");
+      "Exit codes: 0 done, 2 wrong usage, 3 bad input or output, 75 stopped by a signal, or since a process was lost: "
+      "a training from its first round on with a checkpoint (--resume goes on), --compare with what it has.");
   table.add_common(&o.json);
 }
 

@@ -1,5 +1,6 @@
 // Gaps of planners on the same problems: how they count, what their difference is, and what it shows. Every mean gap,
-// difference and verdict of automap-train and of the scripts around it comes from here.
+// difference and verdict of automap-train comes from here. (scripts/policy_report.py has differences of several seeds,
+// and a rule of its own.)
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,7 @@
 // Whether a policy is better than another: a sequential paired test. Problems are asked in looks, each doubling what
 // there is, until it is settled.
 //
-//   accepted   upper bound < margin: mean difference + kSigmas standard errors, of at least kLeastProblems problems,
-//   and
+//   accepted   upper bound < margin: mean difference + kSigmas standard errors, of kLeastProblems problems or more, and
 //              the first found no plan on no more of them than the second
 //   refused    lower bound > margin: mean difference - kSigmas standard errors
 //   neither    the standard error is as small as asked for, there have been kMostLooks, there are no more problems, or

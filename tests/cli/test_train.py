@@ -150,6 +150,7 @@ class Runs(Train):
         self.assertLessEqual(document["score"], document["start_score"])
         self.assertEqual(document["start_won"], document["best_episodes"] == 0)
         # The best of 25 on these very problems: no verdict against the start.
+        self.assertEqual({d["planner"] for d in document["differences"]}, {"policy, greedy", "policy, beam 16", "policy, beam 16 + corridor"})
         self.assertEqual([(d["verdict"], d["low"]) for d in document["differences"] if d["to"] == "the start"],
                          [] if document["start_won"] else [(None, None)])
         self.assertEqual({q["planner"]: q["gap_mean"] for q in document["quality"]}["policy, beam 16 + corridor"], document["score"])
