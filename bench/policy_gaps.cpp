@@ -25,6 +25,7 @@
 #include "common/base/text_table.h"
 #include "common/pipeline/exact.h"
 #include "datagen/distributions.h"
+#include "train/paired.h"
 
 namespace automap::bench {
 namespace {
@@ -34,8 +35,6 @@ using pipeline::Problem;
 using pipeline::ProblemParts;
 using pipeline::RowProblem;
 
-// A gap counts as this when there is a plan and the planner found none.
-constexpr double kNoPlanGap = 1;
 // Rows looked at per family before it is said that there are not enough of a class.
 constexpr std::uint64_t kMostScanned = 2'000'000;
 
@@ -248,7 +247,7 @@ class Gaps {
     for (std::size_t i = 0; i < outcomes.size(); ++i) {
       const Outcome& outcome = outcomes[i];
       const bool found = outcome.value_ms < kInfinity;
-      const double gap = found ? outcome.value_ms / reference - 1 : kNoPlanGap;
+      const double gap = found ? outcome.value_ms / reference - 1 : train::kMostGap;
       if (gap < -kRounding) {
         throw Error(ErrorKind::kInternal, std::string(contenders_[i].method->name) + " is " + format_percent(-gap) +
                                               " below the " + (optimum.proven ? "optimum" : "bound") + " of " +

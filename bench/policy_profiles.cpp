@@ -32,6 +32,7 @@
 #include "infer/input.h"
 #include "infer/options.h"
 #include "profile/profile_hlo.h"
+#include "train/paired.h"
 
 namespace automap::bench {
 namespace {
@@ -41,7 +42,6 @@ using pipeline::Plan;
 using pipeline::Problem;
 using pipeline::Schedule;
 
-constexpr double kNoPlanGap = 1;
 constexpr Schedule kSchedule = Schedule::kAdaptive;
 constexpr int kMostStages = models::kMaxStages;
 constexpr std::uint32_t kSampleStream = 0x70726f66;
@@ -76,7 +76,7 @@ struct Case {
 
 // A contender at one stage count, or with the stage count it chose.
 struct Entry {
-  double gap = kNoPlanGap, cpu_ms = 0;
+  double gap = train::kMostGap, cpu_ms = 0;
   bool found = false;
   int stages = 0;
 };

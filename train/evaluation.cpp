@@ -1,6 +1,7 @@
 #include "train/evaluation.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <ctime>
 #include <filesystem>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "common/base/cli.h"
+#include "common/base/clock.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
 #include "common/base/json.h"
@@ -134,9 +136,11 @@ Evaluation::Evaluation(std::shared_ptr<const ProblemSource> source, const Evalua
                        const std::string& cache_path)
     : source_(std::move(source)), options_(options) {
   if (!cache_path.empty() && read_cache(cache_path)) return;
+  const auto begin = std::chrono::steady_clock::now();
   choose();
   if (problems_.empty()) return;
   solve(pool);
+  solved_s_ = seconds_since(begin);
   if (!cache_path.empty()) write_cache(cache_path);
 }
 
@@ -384,6 +388,7 @@ bool Evaluation::read_cache(const std::string& path) {
       baselines.push_back(std::move(lengths));
     }
     if (problems.empty()) return false;
+    if (document.contains("solved_s")) solved_s_ = document.at("solved_s").get<double>();
     problems_ = std::move(problems);
     baselines_ = std::move(baselines);
     return true;
@@ -396,6 +401,7 @@ bool Evaluation::read_cache(const std::string& path) {
 void Evaluation::write_cache(const std::string& path) const {
   Json document = Json::object();
   document["made_for"] = fingerprint();
+  document["solved_s"] = solved_s_;
   auto& problems = document["problems"] = Json::array();
   for (const HeldOut& held : problems_) {
     problems.push_back({{"index", held.index},

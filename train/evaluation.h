@@ -94,6 +94,8 @@ class Evaluation {
   // The score by which checkpoints are chosen and which curve, progress, report and results state: the mean gap over
   // all problems of plan()'s last search, which is the one that automap-infer runs.
   double score(const std::vector<PlannerLengths>& planned) const { return mean_of(gaps(planned.back())); }
+  // Seconds that drawing and solving the problems took, those of the session that did it.
+  double solved_s() const { return solved_s_; }
   // The row after the last problem that was drawn; another evaluation of other problems may begin there.
   std::uint64_t next() const { return next_; }
 
@@ -109,6 +111,7 @@ class Evaluation {
   std::vector<HeldOut> problems_;
   std::vector<PlannerLengths> baselines_;
   std::uint64_t next_ = 0;
+  double solved_s_ = 0;
 };
 
 // Throws Error(kData) naming `path` when this program's searches cannot run the policy: other features, or a flat

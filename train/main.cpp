@@ -269,8 +269,10 @@ std::unique_ptr<LearnerPort> make_learner(TrainOptions& o, const OptionTable& ta
 // Prints the results of a run on standard output.
 void print_result(const TrainOptions& o, const TrainResult& result, const Evaluation& evaluation, std::uint64_t updates,
                   const std::vector<PlannerLengths>& after, const std::vector<PlannerLengths>& before) {
-  const std::vector<Difference> differences =
+  std::vector<Difference> differences =
       differences_of(evaluation, after, result.start_won() ? std::vector<PlannerLengths>{} : before);
+  // As --evaluate names them, and the rows below.
+  for (Difference& difference : differences) difference.planner = "policy, " + difference.planner;
   std::vector<PlannerLengths> rows;
   for (PlannerLengths planner : after) {
     planner.planner = "policy, " + planner.planner;
@@ -297,6 +299,7 @@ void print_result(const TrainOptions& o, const TrainResult& result, const Evalua
     document["updates"] = updates;
     document["evaluations"] = result.counters.evaluations;
     document["evaluation_seconds"] = result.counters.evaluation_seconds;
+    document["solving_seconds"] = evaluation.solved_s();
     document["start"] = o.init.empty() ? Json(nullptr) : Json(o.init);
     document["start_score"] = result.counters.start_score;
     document["start_won"] = result.start_won();

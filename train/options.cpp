@@ -424,8 +424,8 @@ void declare_options(OptionTable& table, TrainOptions& o) {
       "Several processes train one policy when a launcher starts them (srun -N 4 automap-train --out DIR ..., "
       "torchrun, "
       "mpirun; RANK, WORLD_SIZE, MASTER_ADDR): docs/training.md, \"Many machines\".\n"
-      "Exit codes: 0 done, 2 wrong usage, 3 bad input or output, 75 stopped by a signal, or since a process was lost, "
-      "with a checkpoint (--resume goes on).");
+      "Exit codes: 0 done, 2 wrong usage, 3 bad input or output, 75 stopped by a signal, or since a process was lost: "
+      "a training from its first round on with a checkpoint (--resume goes on), --compare with what it has.");
   table.add_common(&o.json);
 }
 
@@ -477,7 +477,7 @@ bool parse_options(int argc, const char* const* argv, OptionTable& table, TrainO
   // A short run gets fewer held-out problems, so that they take no larger part of it. A longer session keeps the
   // number, which stands in the run's config.ini.
   if (!options.finetune && !options.evaluate && !options.compare) {
-    constexpr double kProblemsPerSecond = 1.28, kFewest = 48;
+    constexpr double kProblemsPerSecond = 1.28, kFewest = 16;
     double seconds = options.time_s;
     if (options.episodes > 0) {
       const double counted = static_cast<double>(options.episodes) / kPlaysPerSecond;

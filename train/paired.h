@@ -1,5 +1,6 @@
 // Gaps of planners on the same problems: how they count, their paired difference, and the verdict on it. Every mean
-// gap, difference and verdict of automap-train and of the scripts around it is computed here.
+// gap, difference and verdict of automap-train is computed here. (scripts/policy_report.py
+// compares several seeds by a rule of its own.)
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@ namespace {
 
 std::string cell(const Quality& q) {
   if (q.problems == 0) return "-";
-  return format_percent(q.mean) + " / " + format_percent(q.p95) + " / " + format_percent(q.optimal) +
+  return gap_text(q.mean) + " / " + gap_text(q.p95) + " / " + format_percent(q.optimal) +
          (q.failed > 0 ? " (" + std::to_string(q.failed) + " without)" : "");
 }
 
@@ -206,18 +206,22 @@ Json differences_json(const std::vector<Difference>& differences) {
 }
 
 std::string evaluation_cost(const TrainCounters& c, const Evaluation& evaluation) {
+  const double held_out = c.evaluation_seconds + evaluation.solved_s();
   return std::to_string(c.evaluations) + (c.evaluations == 1 ? " evaluation of " : " evaluations of ") +
          std::to_string(evaluation.problems().size()) + " problems took " + format_ms(c.evaluation_seconds * 1e3) +
-         ", " + format_percent(c.evaluation_seconds / std::max(1e-9, c.seconds + c.evaluation_seconds)) +
-         " of the run's time";
+         ", their optima and baselines " + format_ms(evaluation.solved_s() * 1e3) + ", together " +
+         format_percent(held_out / std::max(1e-9, c.seconds + held_out)) + " of the run's time";
 }
 
 std::string best_text(const TrainResult& result) {
   const TrainCounters& c = result.counters;
   if (c.evaluations == 0) return "what there is, not evaluated yet";
+  if (result.start_won() && c.evaluations == 1)
+    return "the start itself, nothing else has been evaluated yet: mean gap " + gap_text(c.best_score);
   if (result.start_won()) {
     return "the start itself, which none of " + std::to_string(c.evaluations - 1) +
-           " later evaluations was better than: mean gap " + gap_text(c.best_score);
+           (c.evaluations == 2 ? " later evaluation" : " later evaluations") + " was better than: mean gap " +
+           gap_text(c.best_score);
   }
   return "the best of " + std::to_string(c.evaluations) + " evaluations, after " +
          format_count(static_cast<long long>(c.best_episodes)) + " episodes: mean gap " + gap_text(c.best_score) +

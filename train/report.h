@@ -39,7 +39,7 @@ Json differences_json(const std::vector<Difference>& differences);
 std::string difference_text(const PairedDifference& difference);
 std::string interval_text(const Interval& interval);
 
-// "25 evaluations of 191 held-out problems took 16.3 s, 2.6 % of the run's time"
+// "25 evaluations of 191 problems took 16.3 s, their optima and baselines 4 s, together 3.3 % of the run's time"
 std::string evaluation_cost(const TrainCounters& counters, const Evaluation& evaluation);
 
 // "the best of 25 evaluations, after 92 160 episodes: mean gap 0.449 %, the start's 2.31 %", or that the start stays

@@ -150,6 +150,7 @@ class Runs(Train):
         self.assertLessEqual(document["score"], document["start_score"])
         self.assertEqual(document["start_won"], document["best_episodes"] == 0)
         # The best of 25 on these very problems: no verdict against the start.
+        self.assertEqual({d["planner"] for d in document["differences"]}, {"policy, greedy", "policy, beam 16", "policy, beam 16 + corridor"})
         self.assertEqual([(d["verdict"], d["low"]) for d in document["differences"] if d["to"] == "the start"],
                          [] if document["start_won"] else [(None, None)])
         self.assertEqual({q["planner"]: q["gap_mean"] for q in document["quality"]}["policy, beam 16 + corridor"], document["score"])
@@ -158,7 +159,8 @@ class Runs(Train):
         self.assertAlmostEqual(float(rows[-1]["train/epsilon"]), 0.05 ** 0.5, places=6)
         self.assertLess(float(rows[-1]["train/learning_rate"]), 1.01e-4)
         report = (self.out() / "report.md").read_text()
-        self.assertRegex(report, r"25 evaluations of 6 problems took .*, \d+(\.\d+)? % of the run's time")
+        self.assertRegex(report, r"25 evaluations of 6 problems took .*, their optima and baselines .*, together \d+(\.\d+)? % of "
+                         "the run's time")
 
     def test_never_worse_than_its_start(self):
         """What ruins the weights leaves the policy that the run began with, byte for byte."""
