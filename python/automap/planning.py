@@ -165,7 +165,7 @@ class Plan:
 
     def __str__(self):
         expected = "" if self.expected_ms is None else " ({:.4g} to {:.4g})".format(*self.expected_ms)
-        return (f"{self.record['model']} on {self.devices} devices of {self.record['cluster']}: {self.layout or "lists of work"}, {self.step_ms:.4g} ms a step"
+        return (f"{self.record['model']} on {self.devices} devices of {self.record['cluster']}: {self.layout or 'lists of work'}, {self.step_ms:.4g} ms a step"
                 f"{expected} of {self.batch_size} samples, {self.memory_bytes / 2**30:.3g} of {self.capacity_bytes / 2**30:.3g} GiB "
                 "on the fullest device" + ("" if self.fits else ", which is too much"))
 
