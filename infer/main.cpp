@@ -138,6 +138,11 @@ void warn_of_another_model(const emit::ReadWords& words, const PlanInput& input)
   if (!unknown.empty()) {
     log_warning("--layout: these say nothing of a layout, and the model's own are not known: " + join(unknown));
   }
+  const std::string own = emit::maxtext_name(sizes.published);
+  if (!words.maxtext_name.empty() && !own.empty() && words.maxtext_name != own) {
+    log_warning("--layout says model_name=" + words.maxtext_name + ", the model is " + sizes.published +
+                ", which is planned");
+  }
   if (words.dtype.empty() || sizes.dtype.empty() || words.dtype == sizes.dtype) return;
   log_warning("--layout says " + words.dtype + ", the model computes in " + sizes.dtype +
               ", which is planned; --dtype " + words.dtype + " takes the layout's");

@@ -419,7 +419,7 @@ void OptionTable::read_arguments(int argc, const char* const* argv) {
                  .style(style::unix_style & ~style::allow_guessing)
                  .run();
   } catch (const po::unknown_option& e) {
-    const std::string given = e.get_option_name();
+    const std::string given = e.get_option_name().substr(0, e.get_option_name().find('='));
     const std::string name = given.substr(std::min(given.find_first_not_of('-'), given.size()));
     const auto meant = instead_.find(dashes(name));
     if (meant != instead_.end()) throw Error(ErrorKind::kUsage, "unknown option " + given, meant->second);

@@ -57,7 +57,12 @@ std::vector<double> divisors(double of) {
 void add_computed(const std::vector<DeviceTimes>& times, int width, const std::vector<double>& weight_share,
                   const std::vector<double>& samples, std::vector<Computed>* out) {
   for (const DeviceTimes& one : times) {
+    // Up to the first point times are the same, so that more samples are never worse.
+    const auto first_point = [&](double b) { return one.samples.empty() || b <= one.samples.front(); };
+    double most_of_first = 0;
+    for (const double b : samples) most_of_first = first_point(b) ? std::max(most_of_first, b) : most_of_first;
     for (const double b : samples) {
+      if (first_point(b) && b < most_of_first) continue;
       const auto point = std::lower_bound(one.samples.begin(), one.samples.end(), b) - one.samples.begin();
       if (point == static_cast<std::ptrdiff_t>(one.samples.size())) continue;
       Computed how{&one, &weight_share, width, b, static_cast<std::size_t>(point), 1};

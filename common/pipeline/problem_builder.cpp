@@ -179,8 +179,9 @@ class Problem::Builder {
     const double all = p_.options_.state_factor_or_default();
     const double of_gradient = std::clamp(all - 1, 0.0, 1.0), of_slots = std::max(0.0, all - 2);
     std::vector<double> gradient_state = own ? gradients : w, slots = own ? profile_.slot_bytes : w;
-    // Sums over micro-batches are as wide as the weights, however narrow the gradients are reduced.
-    const bool sums = own && p_.options_.micro_batches > 1;
+    // Sums over micro-batches are as wide as the weights, however narrow the gradients are reduced. A module that
+    // adds them up itself says how wide they are.
+    const bool sums = own && p_.options_.micro_batches > 1 && profile_.accumulated_micro_batches == 1;
     for (std::size_t i = 0; i < n_ && sums; ++i) gradient_state[i] = std::max(gradient_state[i], w[i]);
     if (!own) {
       for (double& bytes : gradient_state) bytes *= of_gradient;

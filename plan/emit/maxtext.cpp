@@ -58,20 +58,8 @@ ServerMesh server_mesh(const FrameworkPlan& plan) {
   return mesh;
 }
 
-// MaxText's names (configs/models, the same in 0.1 and 0.2) of published models. Those are left out whose file has
-// other sizes (gpt3), or layers in pairs (gemma2).
-std::string maxtext_model(const std::string& published) {
-  constexpr std::pair<const char*, const char*> kNames[] = {
-      {"llama2-7b", "llama2-7b"},   {"llama2-13b", "llama2-13b"},          {"llama2-70b", "llama2-70b"},
-      {"llama3-8b", "llama3-8b"},   {"llama3-70b", "llama3-70b"},          {"llama3-405b", "llama3.1-405b"},
-      {"mistral-7b", "mistral-7b"}, {"mixtral-8x7b", "mixtral-8x7b"},      {"mixtral-8x22b", "mixtral-8x22b"},
-      {"gemma-7b", "gemma-7b"},     {"deepseek-v2-lite", "deepseek2-16b"}, {"deepseek-v3", "deepseek3-671b"},
-  };
-  for (const auto& [ours, theirs] : kNames) {
-    if (published == ours) return theirs;
-  }
-  return "";
-}
+// Types of products, as AutoMap and as MaxText names them.
+constexpr std::pair<const char*, const char*> kTypes[] = {{"f32", "float32"}, {"bf16", "bfloat16"}, {"f16", "float16"}};
 
 // The sizes as its keys, for a model that it has no name of.
 std::string size_keys(const architecture::ModelSizes& sizes) {
@@ -87,6 +75,21 @@ std::string size_keys(const architecture::ModelSizes& sizes) {
 }
 
 }  // namespace
+
+// MaxText's names (configs/models, the same in 0.1 and 0.2) of published models. Those are left out whose file has
+// other sizes (gpt3), or layers in pairs (gemma2).
+std::string maxtext_name(const std::string& published) {
+  constexpr std::pair<const char*, const char*> kNames[] = {
+      {"llama2-7b", "llama2-7b"},   {"llama2-13b", "llama2-13b"},          {"llama2-70b", "llama2-70b"},
+      {"llama3-8b", "llama3-8b"},   {"llama3-70b", "llama3-70b"},          {"llama3-405b", "llama3.1-405b"},
+      {"mistral-7b", "mistral-7b"}, {"mixtral-8x7b", "mixtral-8x7b"},      {"mixtral-8x22b", "mixtral-8x22b"},
+      {"gemma-7b", "gemma-7b"},     {"deepseek-v2-lite", "deepseek2-16b"}, {"deepseek-v3", "deepseek3-671b"},
+  };
+  for (const auto& [ours, theirs] : kNames) {
+    if (published == ours) return theirs;
+  }
+  return "";
+}
 
 Emitted emit_maxtext(const FrameworkPlan& plan, const FrameworkVersion& version) {
   Emitted out;
@@ -118,9 +121,17 @@ Emitted emit_maxtext(const FrameworkPlan& plan, const FrameworkVersion& version)
     keys.emplace_back("dcn_" + name + "_parallelism", std::to_string(of.dcn));
     keys.emplace_back("ici_" + name + "_parallelism", std::to_string(of.ici));
   };
-  const std::string model = maxtext_model(plan.sizes.published);
+  const std::string model = maxtext_name(plan.sizes.published);
+  if (pipeline && model.rfind("deepseek", 0) == 0) {
+    out.cannot = {"a pipeline of " + plan.sizes.published + ", whose dense layers it runs outside of pipelines",
+                  "ask for --stages 1"};
+    return out;
+  }
   if (!model.empty()) keys.emplace_back("model_name", model);
   if (plan.sizes.sequence > 0) keys.emplace_back("max_target_length", std::to_string(plan.sizes.sequence));
+  for (const auto& [ours, theirs] : kTypes) {
+    if (plan.sizes.dtype == ours) keys.emplace_back("dtype", theirs);
+  }
   // All of them: MaxText gives unspecified axes to dcn_data and ici_fsdp.
   axis("data", plan.zero == 3 ? ServerAxis() : mesh.replica);
   axis("pipeline", mesh.stage);

@@ -403,7 +403,10 @@ ReadWords read_maxtext(const WordMap& words) {
               {"max_target_length", &ModelSizes::sequence}},
              "", &out);
   if (layout.tp > 1) out.sequence_parallel = sequence > 1;
-  for (const char* read : {"base_config", "model_name", "num_layers_per_pipeline_stage", "CUDA_VISIBLE_DEVICES"})
+  out.maxtext_name = words.text("model_name", "");
+  const std::string type = words.text("dtype", "");
+  out.dtype = type == "bfloat16" ? "bf16" : type == "float16" ? "f16" : type == "float32" ? "f32" : "";
+  for (const char* read : {"base_config", "num_layers_per_pipeline_stage", "CUDA_VISIBLE_DEVICES"})
     words.text(read, "");
   out.ignored = words.unread();
   return out;

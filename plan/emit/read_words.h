@@ -27,7 +27,8 @@ struct ReadWords {
   std::optional<bool> sequence_parallel;
   std::string batch_word;            // that names the batch: "--global-batch-size 256"
   std::vector<SaidSize> sizes;       // of the model
-  std::string dtype;                 // of the model: "bf16", "f16"; empty: they do not say
+  std::string dtype;                 // of the model: "bf16", "f16", "f32"; empty: they do not say
+  std::string maxtext_name;          // of the model, as MaxText has it: "llama3.1-405b"; empty: they do not say
   std::vector<std::string> ignored;  // options that say nothing of a layout
   std::vector<std::string> notes;    // what is counted otherwise than they say, a sentence each
 };

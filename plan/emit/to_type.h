@@ -59,6 +59,8 @@ const planners::Framework* framework_of(const graph::Graph& graph, bool decoder)
 // One file for each framework (megatron.cpp, ...).
 Emitted emit_megatron(const FrameworkPlan& plan, const FrameworkVersion& version);
 Emitted emit_torchtitan(const FrameworkPlan& plan, const EmitOptions& options);
+// The name that MaxText has for a published model ("llama3.1-405b" for "llama3-405b"); empty: none.
+std::string maxtext_name(const std::string& published);
 Emitted emit_maxtext(const FrameworkPlan& plan, const FrameworkVersion& version);
 Emitted emit_deepspeed(const FrameworkPlan& plan, const EmitOptions& options);
 Emitted emit_torch(const FrameworkPlan& plan, const std::string& layers);

@@ -66,6 +66,7 @@ class BadInput(ProgramTest):
             with self.subTest(option=option):
                 result = run("automap-infer", "gpt2", "--cluster", "h100-1x8", option, "8")
                 self.assert_fails(result, 2, f"unknown option {option}", says)
+        self.assert_fails(run("automap-infer", "gpt2", "--cluster", "h100-1x8", "--tp=8"), 2, "unknown option --tp\n", "--layout")
         # Before the model is built.
         self.assert_fails(run("automap-infer", "missing", "--cluster", "h100-1x8", "--batch", "0"), 2, "--batch: found '0'")
 

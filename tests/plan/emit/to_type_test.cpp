@@ -639,6 +639,10 @@ TEST(ReadWords, SizesOfTheModelAreKept) {
   ASSERT_EQ(maxtext.sizes.size(), 1u);
   EXPECT_EQ(maxtext.sizes[0].size, &architecture::ModelSizes::sequence);
   EXPECT_EQ(maxtext.batch_word, "per_device_batch_size=2");
+  const ReadWords named = *read_words("ici_fsdp_parallelism=8 model_name=llama2-7b dtype=float32");
+  EXPECT_EQ(named.maxtext_name, "llama2-7b");
+  EXPECT_EQ(named.dtype, "f32");
+  EXPECT_TRUE(named.ignored.empty());
   EXPECT_THAT(read_words("--micro-batch-size 2 --recompute-activations")->notes,
               ::testing::ElementsAre(HasSubstr("selective")));
 }
@@ -656,10 +660,12 @@ TEST(ToType, LinesSayTheModelThatWasDescribed) {
   FrameworkPlan plan = llama({16, 16});
   plan.samples = 1, plan.micro_batches = 8, plan.servers = having({2}), plan.schedule = Schedule::kGpipe;
   plan.sizes = {"llama3-8b", "bf16", 8192, 32, 4096, 32, 8, 128, 14336, 128256, 0};
-  EXPECT_THAT(line(plan, "maxtext"), HasSubstr(" model_name=llama3-8b max_target_length=8192 "));
+  EXPECT_THAT(line(plan, "maxtext"), HasSubstr(" model_name=llama3-8b max_target_length=8192 dtype=bfloat16 "));
   EXPECT_THAT(missing(plan, "maxtext"), AllOf(::testing::Not(HasSubstr("layers")), HasSubstr("(run_name, hardware")));
   plan.sizes.published = "llama3-405b";
   EXPECT_THAT(line(plan, "maxtext"), HasSubstr(" model_name=llama3.1-405b "));
+  plan.sizes.published = "deepseek-v3";  // its dense layers are outside of MaxText's pipelines
+  EXPECT_THAT(emitted_for(plan, planners::find_framework("maxtext")).cannot.what, HasSubstr("deepseek-v3"));
   plan.sizes.published = "";
   EXPECT_THAT(line(plan, "maxtext"), ::testing::Not(HasSubstr("model_name")));
   EXPECT_THAT(missing(plan, "maxtext"),
