@@ -38,13 +38,14 @@ class Program:
 
 
 PROGRAMS = [
-    Program("automap-infer", "INPUT variables device cluster policy plan config", "output search-state",
+    Program("automap-infer", "INPUT variables device cluster policy plan config measured measured-hlo", "output search-state",
             base=("INPUT", TINY, "cluster", "config-a")),
     Program("automap-infer", "INPUT variables device cluster policy plan config", "timeline trace report",
             base=("INPUT", TINY, "cluster", "config-a")),
     Program("automap-infer", "INPUT variables device cluster policy config", "csv chart",
             base=("INPUT", TINY, "cluster", "config-a", "vary", "batch=16")),
-    Program("automap-profile", "MODEL device variables also-device cluster calibrate config", "output hlo", base=("MODEL", TINY)),
+    Program("automap-profile", "MODEL device variables also-device cluster calibrate config measured measured-hlo", "output hlo",
+            base=("MODEL", TINY)),
     Program("automap-search opp", "MODEL variables cluster device policy config", "output emit-hlo emit-jax emit-sdy",
             base=("MODEL", TINY, "shards", 2)),
     Program("automap-search adp", "MODEL variables cluster device policy config", "output emit-hlo emit-jax emit-sdy",
