@@ -13,6 +13,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <new>
 #include <utility>
@@ -138,9 +139,19 @@ void drop_descriptors(int socket) {
 // that does not is started again. Every few starts it is given twice the time: the machine may be busy. A class of
 // sizes that is left out here is a child that hangs later: they are 16 bytes apart up to 256 bytes and then at least an
 // eighth, up to 128 KiB, a thread keeps at most 256 blocks of one, and what is added to a block depends on its size.
+// With one thread alone nothing can be locked.
 constexpr char kAlive = '+';
 constexpr unsigned kAlivePatienceS = 1;
 constexpr int kStarts = 18, kStartsOfOnePatience = 3;
+
+bool has_other_threads() {
+  std::error_code error;
+  int threads = 0;
+  for (std::filesystem::directory_iterator at("/proc/self/task", error), end; !error && at != end; at.increment(error)) {
+    ++threads;
+  }
+  return threads != 1;  // 0: the system does not tell
+}
 
 void use_whole_allocator() {
   constexpr std::size_t kFine = 512, kLargest = std::size_t{1} << 18, kKept = std::size_t{1} << 18;
@@ -202,9 +213,10 @@ std::optional<std::string> ChildInput::next() {
   return message;
 }
 
-ChildProcess::ChildProcess(const Work& work, const ChildLimits& limits) : limits_(limits) {
+ChildProcess::ChildProcess(const Work& work, const ChildLimits& limits)
+    : limits_(limits), may_hang_(kSanitized && has_other_threads()) {
   start(work);
-  for (int starts = 1; kSanitized; ++starts) {
+  for (int starts = 1; may_hang_; ++starts) {
     char word = 0;
     // A child that has ended is for finish() to tell of.
     const unsigned patience_s = kAlivePatienceS << ((starts - 1) / kStartsOfOnePatience);
@@ -261,7 +273,7 @@ void ChildProcess::run_child(const Work& work, pid_t parent) {
   }
   drop_descriptors(socket);
   restrict_process(limits_);
-  if (kSanitized) {
+  if (may_hang_) {
     use_whole_allocator();
     put(socket, &kAlive, sizeof kAlive);
   }

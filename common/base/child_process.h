@@ -74,6 +74,7 @@ class ChildProcess {
   std::string end();  // kills what still runs; how the child ended
 
   ChildLimits limits_;
+  bool may_hang_ = false;  // in a lock of a sanitizer's allocator
   bool over_budget_possible_ = false;
   pid_t pid_ = -1;
   int socket_ = -1;        // this side's
