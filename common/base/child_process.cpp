@@ -147,7 +147,8 @@ constexpr int kStarts = 18, kStartsOfOnePatience = 3;
 bool has_other_threads() {
   std::error_code error;
   int threads = 0;
-  for (std::filesystem::directory_iterator at("/proc/self/task", error), end; !error && at != end; at.increment(error)) {
+  for (std::filesystem::directory_iterator at("/proc/self/task", error), end; !error && at != end;
+       at.increment(error)) {
     ++threads;
   }
   return threads != 1;  // 0: the system does not tell
