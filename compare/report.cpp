@@ -15,6 +15,8 @@
 namespace automap::compare {
 namespace {
 
+using systems::Judge;
+
 // True if the answer's figure is compared with those of the same judge.
 bool counts(const Answer& answer, Judge judge) {
   return answer.found && answer.fits() && answer.judge == judge;

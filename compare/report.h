@@ -4,9 +4,12 @@
 #include <string>
 #include <vector>
 
-#include "compare/systems.h"
+#include "plan/systems/systems.h"
 
 namespace automap::compare {
+
+using systems::Answer;
+using systems::System;
 
 struct Compared {
   std::string model, cluster;

@@ -34,7 +34,7 @@ PARAGRAPHS = """- **PipeDream** (SOSP 2019): dynamic program and slowest stage a
 - **Megatron grid** (SC 2021): every even grid of data x tensor x pipeline parallelism over whole layers, the shortest.
 - **GPipe**: equal runs of instructions on groups as equal as whole samples allow, any number of stages; **data parallel**: one stage.
 
-All are stand-ins on our costs (`plan/rivals`, `compare`), not the published programs. Each runs for every width and split of the batch, and the plan that is
+All are stand-ins on our costs (`plan/systems/rivals`, `compare`), not the published programs. Each runs for every width and split of the batch, and the plan that is
 *simulated* shortest counts, so that none is held back by its own model; so operators in parts (widths) are there for those, too, whose papers have none."""
 
 
@@ -42,12 +42,12 @@ All are stand-ins on our costs (`plan/rivals`, `compare`), not the published pro
 PIPELINES = "automap,data-parallel,gpipe,megatron,pipedream,dapple,alpa,galvatron,aceso"
 OTHERS = "automap,flexflow,heuristics,tarnawski"
 BEGIN, END = "<!-- others: scripts/measure_rivals.py --others -->", "<!-- end of others -->"
-OTHERS_TEXT = """- **FlexFlow** (SysML 2019, `plan/soap`, [soap.md](soap.md)): the module at the whole batch of the step, `--effort normal`, what is above the devices' memory penalised.
+OTHERS_TEXT = """- **FlexFlow** (SysML 2019, `plan/systems/soap`, [soap.md](soap.md)): the module at the whole batch of the step, `--effort normal`, what is above the devices' memory penalised.
   A strategy that is data parallel alone is a plan of ours and judged by our simulation; any other has the step of FlexFlow's own simulator ("own", without the penalty), which is
   not to be set against the others: launches and small parts cost less there, and nothing is recomputed.
-- **Compiler heuristics** (1906.08168, `plan/heuristics`, [heuristics.md](heuristics.md); the design is ours): every kernel of the module at the whole batch on one device, the
+- **Compiler heuristics** (1906.08168, `plan/systems/heuristics`, [heuristics.md](heuristics.md); the design is ours): every kernel of the module at the whole batch on one device, the
   heuristic whose step is shortest, by the simulator of that page ("own"). Nothing is split, so that one step is little shorter than on one device.
-- **Tarnawski et al.** (NeurIPS 2020, `plan/placement`, [placement.md](placement.md)): layers of a micro-batch on single devices, the exact programme, for every split
+- **Tarnawski et al.** (NeurIPS 2020, `plan/systems/placement`, [placement.md](placement.md)): layers of a micro-batch on single devices, the exact programme, for every split
   of the batch; judged by our simulation as a pipeline without replicas. Its objective is the load of a device per micro-batch: filling, draining and replicas are
   not in it."""
 

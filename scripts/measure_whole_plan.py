@@ -28,7 +28,7 @@ Made by `scripts/measure_whole_plan.py`. Every planner gets the same profile, wi
 module's own), and every plan is judged by our simulation with as much in flight as its memory allows. ms of a step (seconds of search; machines differ), and the
 rival's step over ours.
 
-- **Alpa**, **Galvatron**, **Aceso**: stand-ins (`plan/rivals`) on our costs, not the published programs. Alpa: stages of at most 24 clusters of layers on 1, 2, 4, ... devices of a
+- **Alpa**, **Galvatron**, **Aceso**: stand-ins (`plan/systems/rivals`) on our costs, not the published programs. Alpa: stages of at most 24 clusters of layers on 1, 2, 4, ... devices of a
   server or whole servers, least sum of stages + (M - 1) times the longest, no transfers in the objective. Galvatron: equal groups of devices, up to 64 units, a variant per
   stage, transfers counted. Aceso (EuroSys 2024): from a balanced start for every number of stages it relieves the bottleneck stage by moving operators or devices, up to 7
   moves in a row, transfers counted; width and split are searched in full instead of moved, each stage always takes its best variant that fits, and the effort is a number of

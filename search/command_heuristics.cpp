@@ -12,8 +12,8 @@
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "common/machine/cluster.h"
-#include "plan/heuristics/plan_json.h"
-#include "plan/heuristics/training_graph.h"
+#include "plan/systems/heuristics/plan_json.h"
+#include "plan/systems/heuristics/training_graph.h"
 #include "profile/profile_hlo.h"
 #include "search/commands.h"
 

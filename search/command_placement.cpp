@@ -9,8 +9,8 @@
 #include "common/base/log.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
-#include "plan/placement/plan_json.h"
-#include "plan/placement/workload_json.h"
+#include "plan/systems/placement/plan_json.h"
+#include "plan/systems/placement/workload_json.h"
 #include "search/commands.h"
 #include "search/placement_input.h"
 
