@@ -1,4 +1,4 @@
-// Prints a comparison of systems: a table for people, JSON (docs/formats/systems.md), and a page with one picture.
+// Prints a comparison of systems: a table for people, JSON (docs/formats/printed.md), and a page with one picture.
 #pragma once
 
 #include <string>

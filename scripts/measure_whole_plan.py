@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The whole plan beside published planners on the same costs: writes docs/whole-plan.md.
+"""The whole plan beside published planners on the same costs: writes docs/results/whole-plan.md.
 
   scripts/measure_whole_plan.py            # all fixtures that are training steps x five clusters, and the training
                                            # modules of $AUTOMAP_CORPUS x three; about half an hour
@@ -73,7 +73,7 @@ def main():
                    if path.name.endswith(".hlo")) if corpus else []
     if not found:
         print(f"measure_whole_plan.py: {NO_CORPUS}", file=sys.stderr)
-    (SOURCE / "docs" / "whole-plan.md").write_text(PAGE % (fixtures, table(found, CORPUS_CLUSTERS) if found else NO_CORPUS))
+    (SOURCE / "docs" / "results" / "whole-plan.md").write_text(PAGE % (fixtures, table(found, CORPUS_CLUSTERS) if found else NO_CORPUS))
 
 
 if __name__ == "__main__":
