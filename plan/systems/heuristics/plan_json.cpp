@@ -1,5 +1,7 @@
 #include "plan/systems/heuristics/plan_json.h"
 
+#include <utility>
+
 #include "common/base/json_text.h"
 #include "common/pipeline/plan_reader.h"
 
@@ -74,28 +76,22 @@ std::string to_json_text(const WorkGraph& graph, const Machine& machine, const R
                          const PlanNotes& notes) {
   const Candidate& best = answer.candidates[answer.best];
   const std::vector<DeviceLoad> loads = device_loads(hypergraph_of(graph), machine, best.devices);
-  const Json document = {
-      {"schema", pipeline::kPlanSchema},
-      {"kind", "heuristics"},
-      {"model", notes.model},
-      {"cluster", notes.cluster},
-      {"devices", machine.num_devices()},
-      {"planner", best.name},
-      {"training", notes.training},
-      {"acyclic", request.acyclic},
-      {"step_ms", best.makespan_ms},
-      {"load_ms", best.cost.load_ms},
-      {"lower_bound_ms", answer.bound_ms},
-      {"cut_bytes", whole_bytes(best.cost.cut_bytes)},
-      {"imbalance", best.imbalance},
-      {"tasks", tasks_json(graph, best.devices)},
-      {"loads", loads_json(loads)},
-      {"candidates", candidates_json(answer.candidates)},
-      {"assistants", assistants_json(notes, straggler_of(graph, machine, best.devices), best.makespan_ms)},
-      {"planning_ms", notes.planning_ms},
-      {"warnings", notes.warnings},
-      {"provenance", notes.provenance}};
-  return json_text(document);
+  Json document = {{"cluster", notes.cluster},
+                   {"devices", machine.num_devices()},
+                   {"planner", best.name},
+                   {"training", notes.training},
+                   {"acyclic", request.acyclic},
+                   {"step_ms", best.makespan_ms},
+                   {"load_ms", best.cost.load_ms},
+                   {"lower_bound_ms", answer.bound_ms},
+                   {"cut_bytes", whole_bytes(best.cost.cut_bytes)},
+                   {"imbalance", best.imbalance},
+                   {"tasks", tasks_json(graph, best.devices)},
+                   {"loads", loads_json(loads)},
+                   {"candidates", candidates_json(answer.candidates)},
+                   {"assistants", assistants_json(notes, straggler_of(graph, machine, best.devices), best.makespan_ms)},
+                   {"planning_ms", notes.planning_ms}};
+  return json_text(pipeline::in_envelope(pipeline::kPlanSchema, "heuristics", notes, std::move(document)));
 }
 
 }  // namespace automap::heuristics

@@ -1,23 +1,21 @@
 // Plans of the kind `heuristics` (automap.plan/1, docs/formats/plan.md): a device for every task of a step.
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 
+#include "common/pipeline/plan_envelope.h"
 #include "plan/systems/heuristics/planning.h"
 
 namespace automap::heuristics {
 
 // The data of a plan file beside the answer.
-struct PlanNotes {
-  std::string model, cluster;
+struct PlanNotes : pipeline::PlanEnvelope {
+  std::string cluster;
   bool training = false;
   AssistantRequest assistants;
   std::vector<ScenarioResult> scenarios;  // empty: nobody asked
   double planning_ms = 0;
-  std::vector<std::string> warnings;
-  std::map<std::string, std::string> provenance;
 };
 
 std::string to_json_text(const WorkGraph& graph, const Machine& machine, const Request& request, const Answer& answer,

@@ -1,6 +1,7 @@
 #include "plan/systems/placement/plan_json.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/error.h"
 #include "common/base/files.h"
@@ -166,10 +167,7 @@ std::string to_json_text(const Workload& workload, const Request& request, const
     tried.push_back({{"planner", t.planner}, {"value_ms", or_null(t.value_ms)}, {"planning_ms", t.planning_ms}});
   }
   const bool limited = workload.memory_bytes < std::numeric_limits<double>::infinity();
-  Json json = {
-      {"schema", pipeline::kPlanSchema},
-      {"kind", kKind},
-      {"model", notes.model},
+  Json document = {
       {"objective", to_string(request.objective)},
       {"value_ms", answer.value_ms},
       {"lower_bound_ms", answer.bound_ms},
@@ -189,9 +187,8 @@ std::string to_json_text(const Workload& workload, const Request& request, const
       {"planning_ms", notes.planning_ms},
       {"cut_by_time", answer.cut_by_time},
       {"alternatives", tried},
-      {"warnings", answer.warnings},
-      {"provenance", notes.provenance},
   };
+  Json json = pipeline::in_envelope(pipeline::kPlanSchema, kKind, notes, std::move(document));
   if (notes.made != nullptr) {
     json["granularity"] = to_string(notes.made->granularity);
     if (notes.made->granularity == Granularity::kLayers) json["pipeline"] = pipeline_json(*notes.made, answer);

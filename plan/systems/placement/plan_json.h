@@ -2,20 +2,19 @@
 // results of msr-fiddle/dnn-partitioning.
 #pragma once
 
-#include <map>
 #include <string>
 #include <string_view>
 
+#include "common/pipeline/plan_envelope.h"
 #include "plan/systems/placement/model_workload.h"
 #include "plan/systems/placement/planning.h"
 
 namespace automap::placement {
 
 // The data of a plan file beside the answer.
-struct PlanNotes {
-  std::string model, algorithm;
+struct PlanNotes : pipeline::PlanEnvelope {
+  std::string algorithm;
   double planning_ms = 0;
-  std::map<std::string, std::string> provenance;
   const ModelWorkload* made = nullptr;  // where the workload was made of a model
 };
 

@@ -1,5 +1,7 @@
 #include "plan/systems/soap/soap_plan.h"
 
+#include <utility>
+
 #include "common/base/json_text.h"
 #include "common/base/printable.h"
 #include "common/pipeline/plan_reader.h"
@@ -60,27 +62,23 @@ Json memory_json(const SoapPlan& plan) {
 }  // namespace
 
 Json to_json(const SoapPlan& plan, const Space& space) {
-  return {{"schema", pipeline::kPlanSchema},
-          {"kind", kKind},
-          {"model", plan.model},
-          {"cluster", plan.cluster},
-          {"devices", plan.devices},
-          {"planner", plan.planner},
-          {"step_ms", plan.step_ms},
-          {"data_parallel_ms", plan.data_parallel_ms},
-          {"expert_ms", plan.expert_ms},
-          {"moved_bytes", whole_bytes(plan.moved_bytes)},
-          {"data_parallel_moved_bytes", whole_bytes(plan.data_parallel_moved_bytes)},
-          {"same_devices", plan.same_devices},
-          {"memory", memory_json(plan)},
-          {"operators", operators_json(space, plan.strategy)},
-          {"chains", chains_json(plan.chains)},
-          {"proposals", plan.proposals},
-          {"local_optimum", plan.local_optimum},
-          {"cut_by_time", plan.cut_by_time},
-          {"planning_ms", plan.planning_ms},
-          {"warnings", plan.warnings},
-          {"provenance", plan.provenance}};
+  Json answer = {{"cluster", plan.cluster},
+                 {"devices", plan.devices},
+                 {"planner", plan.planner},
+                 {"step_ms", plan.step_ms},
+                 {"data_parallel_ms", plan.data_parallel_ms},
+                 {"expert_ms", plan.expert_ms},
+                 {"moved_bytes", whole_bytes(plan.moved_bytes)},
+                 {"data_parallel_moved_bytes", whole_bytes(plan.data_parallel_moved_bytes)},
+                 {"same_devices", plan.same_devices},
+                 {"memory", memory_json(plan)},
+                 {"operators", operators_json(space, plan.strategy)},
+                 {"chains", chains_json(plan.chains)},
+                 {"proposals", plan.proposals},
+                 {"local_optimum", plan.local_optimum},
+                 {"cut_by_time", plan.cut_by_time},
+                 {"planning_ms", plan.planning_ms}};
+  return pipeline::in_envelope(pipeline::kPlanSchema, kKind, plan, std::move(answer));
 }
 
 std::string to_json_text(const SoapPlan& plan, const Space& space) {

@@ -1,20 +1,20 @@
 // Plans of the kind `soap` (automap.plan/1, docs/formats/plan.md): a configuration for every operator of a module.
 #pragma once
 
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/base/json_object.h"
+#include "common/pipeline/plan_envelope.h"
 #include "plan/systems/soap/memory.h"
 #include "plan/systems/soap/search.h"
 #include "plan/systems/soap/space.h"
 
 namespace automap::soap {
 
-struct SoapPlan {
-  std::string model, cluster, planner;  // "mcmc from data parallel + polish"
+struct SoapPlan : pipeline::PlanEnvelope {
+  std::string cluster, planner;  // "mcmc from data parallel + polish"
   int devices = 0;
   Strategy strategy;
   double step_ms = 0, data_parallel_ms = 0, expert_ms = 0;  // simulated
@@ -27,8 +27,6 @@ struct SoapPlan {
   std::int64_t proposals = 0;
   bool local_optimum = false, cut_by_time = false;
   double planning_ms = 0;
-  std::vector<std::string> warnings;
-  std::map<std::string, std::string> provenance;
 };
 
 // `space`: the space that the strategy belongs to.
