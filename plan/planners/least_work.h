@@ -8,7 +8,7 @@
 #include "common/pipeline/problem.h"
 #include "common/pipeline/profile.h"
 
-namespace automap::pipeline {
+namespace automap::planners {
 
 // For V and for simulated steps, ms; `batch`: samples of the step, in profile samples.
 //
@@ -18,7 +18,8 @@ namespace automap::pipeline {
 // busiest one is busy for as long as the mean at least. kFractional, or a profile without times: T is linear in b.
 //
 // c = 1, 3 ms at 1 sample, 2 equal devices, batch 8, no times: 16.
-double least_work_bound_ms(const Profile& profile, const Cluster& cluster, Replicas replicas, double batch);
+double least_work_bound_ms(const pipeline::Profile& profile, const machine::Cluster& cluster,
+                           pipeline::Replicas replicas, double batch);
 
 // A bound as the one above, and at least as much, ms: it also knows that one micro-batch goes through all positions and
 // back before the step is over. Few samples at once make that way short and the work of all samples long, many the
@@ -32,7 +33,8 @@ double least_work_bound_ms(const Profile& profile, const Cluster& cluster, Repli
 // is the one above for kFractional, and without times or whole samples.
 //
 // c = 2 ms at 1 sample and 8 at 8, all of it forward, 8 devices, batch 8: 2, where work alone says 1.
-double least_step_bound_ms(const Profile& profile, const Cluster& cluster, Replicas replicas, double batch);
+double least_step_bound_ms(const pipeline::Profile& profile, const machine::Cluster& cluster,
+                           pipeline::Replicas replicas, double batch);
 constexpr char kWorkAndWay[] = "balance of work and one micro-batch's way";
 
 // Times of replicas for all positions of a profile, forward and backward, by the samples that they compute at once.
@@ -40,7 +42,7 @@ class SampleTimes {
  public:
   // `profile` and `cluster` are those of the replicas. Fractional replicas, and a profile without times, take c_ms in
   // proportion.
-  SampleTimes(const Profile& profile, const Cluster& cluster, Replicas replicas);
+  SampleTimes(const pipeline::Profile& profile, const machine::Cluster& cluster, pipeline::Replicas replicas);
 
   // No replica of at most so many samples at once computes one in less, on any device; with `recompute` its forward
   // twice. Times are linear between the profile's points, so that their ratio to the samples is least at one of them or
@@ -54,7 +56,7 @@ class SampleTimes {
     std::vector<double> samples, forward_ms, backward_ms;
   };
   std::vector<OfDevice> devices_;
-  double fastest_ = 1;  // relative speed
+  double fastest_;  // relative speed
 };
 
-}  // namespace automap::pipeline
+}  // namespace automap::planners

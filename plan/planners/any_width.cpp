@@ -1,4 +1,4 @@
-#include "common/pipeline/any_width.h"
+#include "plan/planners/any_width.h"
 
 #include <algorithm>
 #include <functional>
@@ -12,7 +12,17 @@
 
 #include "common/base/numbers.h"
 
-namespace automap::pipeline {
+namespace automap::planners {
+
+using pipeline::DeviceGroup;
+using pipeline::DeviceTimes;
+using pipeline::MixedProblem;
+using pipeline::Problem;
+using pipeline::ProblemOptions;
+using pipeline::Profile;
+using pipeline::StageColumns;
+using pipeline::StageVariant;
+
 namespace {
 
 // Groups that share columns of the problem of one width.
@@ -138,4 +148,4 @@ std::unique_ptr<Problem> any_width_problem(const MixedProblem& mixed, const Prof
   return std::make_unique<Problem>(relaxed, alike, options, of_widths);
 }
 
-}  // namespace automap::pipeline
+}  // namespace automap::planners

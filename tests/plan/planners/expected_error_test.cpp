@@ -1,10 +1,10 @@
-#include "common/machine/expected_error.h"
+#include "plan/planners/expected_error.h"
 
 #include <gtest/gtest.h>
 
 #include "common/machine/device.h"
 
-namespace automap::machine {
+namespace automap::planners {
 namespace {
 
 TEST(ExpectedError, NamesWhatItWasMeasuredOnOrNothing) {
@@ -17,7 +17,7 @@ TEST(ExpectedError, NamesWhatItWasMeasuredOnOrNothing) {
 }
 
 TEST(ExpectedError, OfUnknownWorkIsTheLargestOfTheDevice) {
-  for (const std::string& device : device_names()) {
+  for (const std::string& device : machine::device_names()) {
     const ExpectedError unknown = compute_error(device, "");
     EXPECT_EQ(unknown.basis, "");
     for (const char* work : {"matmul f16", "matmul bf16", "matmul f32"}) {
@@ -39,4 +39,4 @@ TEST(ExpectedError, MeasuredLinksAreNearerThanFormulas) {
 }
 
 }  // namespace
-}  // namespace automap::machine
+}  // namespace automap::planners

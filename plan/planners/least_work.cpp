@@ -1,18 +1,36 @@
-#include "common/pipeline/least_work.h"
+#include "plan/planners/least_work.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <numeric>
 #include <utility>
 #include <vector>
 
-namespace automap::pipeline {
+#include "plan/planners/step_sizes.h"
+
+namespace automap::planners {
+
+using machine::Cluster;
+using pipeline::DeviceTimes;
+using pipeline::Profile;
+using pipeline::Replicas;
+
 namespace {
 
 constexpr double kWorkRounding = 1e-9;
+
+// The largest relative speed of the devices in use, 1 at least.
+double fastest_of(const Cluster& cluster) {
+  double fastest = 1;
+  for (const machine::ServerGroup& servers : cluster.servers) {
+    fastest = std::max(fastest, cluster.devices.at(servers.device).relative_speed);
+  }
+  return fastest;
+}
 
 // Into `least`, by position: device-ms of a sample on replicas of `width` devices.
 void lower_by(const std::vector<DeviceTimes>& times, int width, std::vector<double>* least) {
@@ -42,16 +60,6 @@ struct Computed {
 double ms_at(const std::vector<std::vector<double>>& points, const Computed& how, std::size_t position) {
   const double ms = points[how.point][position];
   return how.part < 1 ? how.part * ms + (1 - how.part) * points[how.point - 1][position] : ms;
-}
-
-std::vector<double> divisors(double of) {
-  std::vector<double> out;
-  for (double d = 1; d * d <= of; ++d) {
-    if (std::fmod(of, d) != 0) continue;
-    out.push_back(d);
-    if (d * d != of) out.push_back(of / d);
-  }
-  return out;
 }
 
 void add_computed(const std::vector<DeviceTimes>& times, int width, const std::vector<double>& weight_share,
@@ -85,13 +93,12 @@ double least_step_bound_ms(const Profile& profile, const Cluster& cluster, Repli
     return of_work;
   }
   std::vector<Computed> ways;
-  const std::vector<double> samples = divisors(batch);
+  const std::vector<std::int64_t> whole = divisors(std::llround(batch));
+  const std::vector<double> samples(whole.begin(), whole.end());
   add_computed(profile.times, 1, profile.weight_share, samples, &ways);
-  for (const WidthColumns& columns : profile.widths) {
+  for (const pipeline::WidthColumns& columns : profile.widths) {
     add_computed(columns.times, columns.width, columns.weight_share, samples, &ways);
   }
-  double fastest = 1;
-  for (const auto& [name, device] : cluster.devices) fastest = std::max(fastest, device.relative_speed);
   std::array<double, kWeights + 1> sums{};
   for (std::size_t i = 0; i < profile.c_ms.size(); ++i) {
     std::array<double, kWeights + 1> least;
@@ -109,16 +116,14 @@ double least_step_bound_ms(const Profile& profile, const Cluster& cluster, Repli
     }
     for (int k = 0; k <= kWeights; ++k) sums[static_cast<std::size_t>(k)] += least[static_cast<std::size_t>(k)];
   }
-  const double most = *std::max_element(sums.begin(), sums.end()) / fastest * (1 - kWorkRounding);
+  const double most = *std::max_element(sums.begin(), sums.end()) / fastest_of(cluster) * (1 - kWorkRounding);
   return most < std::numeric_limits<double>::infinity() ? std::max(of_work, most) : of_work;
 }
 
 double least_work_bound_ms(const Profile& profile, const Cluster& cluster, Replicas replicas, double batch) {
-  double speeds = 0, fastest = 1;
-  for (const ServerGroup& servers : cluster.servers) {
-    const double speed = cluster.devices.at(servers.device).relative_speed;
-    speeds += speed * servers.count * servers.devices;
-    fastest = std::max(fastest, speed);
+  double speeds = 0;
+  for (const machine::ServerGroup& servers : cluster.servers) {
+    speeds += cluster.devices.at(servers.device).relative_speed * servers.count * servers.devices;
   }
   double work = 0;
   if (replicas == Replicas::kFractional || profile.times.empty()) {
@@ -127,17 +132,17 @@ double least_work_bound_ms(const Profile& profile, const Cluster& cluster, Repli
   } else {
     std::vector<double> least(profile.size(), std::numeric_limits<double>::infinity());
     lower_by(profile.times, 1, &least);
-    for (const WidthColumns& columns : profile.widths) lower_by(columns.times, columns.width, &least);
+    for (const pipeline::WidthColumns& columns : profile.widths) lower_by(columns.times, columns.width, &least);
     for (const double ms : least) work += ms;
     // Whose times are for which device is not asked: none is more than so much faster than any of them.
-    speeds = fastest * cluster.num_devices();
+    speeds = fastest_of(cluster) * cluster.num_devices();
   }
   return batch * work / speeds * (1 - kWorkRounding);
 }
 
-SampleTimes::SampleTimes(const Profile& profile, const Cluster& cluster, Replicas replicas) {
+SampleTimes::SampleTimes(const Profile& profile, const Cluster& cluster, Replicas replicas)
+    : fastest_(fastest_of(cluster)) {
   const auto sum = [](const std::vector<double>& values) { return std::accumulate(values.begin(), values.end(), 0.0); };
-  for (const auto& [name, device] : cluster.devices) fastest_ = std::max(fastest_, device.relative_speed);
   if (replicas == Replicas::kFractional || profile.times.empty()) {
     const double both = sum(profile.c_ms), forward = both * profile.forward_fraction;
     devices_.push_back({{std::max(1.0, profile.micro_batch_size)}, {forward}, {both - forward}});
@@ -172,4 +177,4 @@ double SampleTimes::least_ms(double at_most, bool recompute) const {
   return least / fastest_ * (1 - kWorkRounding);
 }
 
-}  // namespace automap::pipeline
+}  // namespace automap::planners

@@ -1,10 +1,10 @@
 // The expected error of estimates against measurements, for reports and for robustness of plans against such errors.
-// Sources: docs/device-model-measured.md; errors without any measurement are assumptions.
+// Sources: docs/results/device-model.md; errors without any measurement are assumptions.
 #pragma once
 
 #include <string>
 
-namespace automap::machine {
+namespace automap::planners {
 
 // From estimate / (1 + less) to estimate * (1 + more) lie four of five measurements, or are assumed to.
 struct ExpectedError {
@@ -23,4 +23,4 @@ ExpectedError link_error(bool measured);
 // The error of activations and workspace.
 ExpectedError memory_error();
 
-}  // namespace automap::machine
+}  // namespace automap::planners

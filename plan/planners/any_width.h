@@ -25,11 +25,11 @@
 #include "common/pipeline/problem.h"
 #include "common/pipeline/profile.h"
 
-namespace automap::pipeline {
+namespace automap::planners {
 
 // `profile` and `cluster` are those that `mixed` was made from, of every width of the profile. Its plans are to be
 // bounded under Schedule::kAdaptive.
-std::unique_ptr<Problem> any_width_problem(const MixedProblem& mixed, const Profile& profile,
-                                           const machine::Cluster& cluster);
+std::unique_ptr<pipeline::Problem> any_width_problem(const pipeline::MixedProblem& mixed,
+                                                     const pipeline::Profile& profile, const machine::Cluster& cluster);
 
-}  // namespace automap::pipeline
+}  // namespace automap::planners

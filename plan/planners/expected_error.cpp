@@ -1,10 +1,10 @@
-#include "common/machine/expected_error.h"
+#include "plan/planners/expected_error.h"
 
 #include <algorithm>
 
 #include "common/machine/device.h"
 
-namespace automap::machine {
+namespace automap::planners {
 namespace {
 
 struct Row {
@@ -18,8 +18,8 @@ constexpr const char* kA100 = "published steps of GPT and MPT on A100s, of which
 constexpr const char* kH100 = "published steps of Llama and MPT on H100s in bf16, most of which took longer";
 // Products alone are met within 3 to 10 %; whole steps were not measured.
 constexpr const char* kSingle = "single products alone";
-// For compiled steps, rounded to twentieths: of steps from docs/published-steps.md, of layers from the half that no
-// constant was fitted on.
+// For compiled steps, rounded to twentieths: of steps from docs/results/published-steps.md, of layers from the half
+// that no constant was fitted on.
 constexpr Row kRows[] = {
     {"v100", "matmul f16", 0.10, 0.25, "layers and published steps of GPT on V100s"},
     {"v100", "matmul f32", 0.15, 0.15, ""},
@@ -49,7 +49,7 @@ bool begins_with(const std::string& text, const std::string& start) {
 
 ExpectedError compute_error(const std::string& device, const std::string& work) {
   // One with changes ("h100:host_us=40") is met as well as without.
-  const auto known = find_device(device.substr(0, device.find(':')));
+  const auto known = machine::find_device(device.substr(0, device.find(':')));
   // An H200 is an H100 with more memory.
   std::string name = known ? known->name : device;
   if (name == "h200") name = "h100";
@@ -73,4 +73,4 @@ ExpectedError memory_error() {
   return {0.10, 0.10, "layers of GPT and T5 on a V100"};
 }
 
-}  // namespace automap::machine
+}  // namespace automap::planners

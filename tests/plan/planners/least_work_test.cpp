@@ -1,4 +1,4 @@
-#include "common/pipeline/least_work.h"
+#include "plan/planners/least_work.h"
 
 #include <gtest/gtest.h>
 
@@ -13,8 +13,24 @@
 #include "common/pipeline/random_problem.h"
 #include "common/pipeline/schedule.h"
 
-namespace automap::pipeline {
+namespace automap::planners {
 namespace {
+
+using machine::Cluster;
+using machine::DeviceType;
+using machine::ServerGroup;
+using pipeline::CounterRandom;
+using pipeline::DeviceTimes;
+using pipeline::Plan;
+using pipeline::Problem;
+using pipeline::ProblemOptions;
+using pipeline::Profile;
+using pipeline::RandomProblem;
+using pipeline::RandomProblemOptions;
+using pipeline::Replicas;
+using pipeline::Schedule;
+using pipeline::StageVariant;
+using pipeline::WidthColumns;
 
 Profile profile_of(std::vector<double> c_ms) {
   Profile profile;
@@ -24,7 +40,7 @@ Profile profile_of(std::vector<double> c_ms) {
   return profile;
 }
 
-Cluster two_devices() {
+Cluster two_alike() {
   Cluster cluster;
   cluster.name = "two";
   cluster.devices["d"] = DeviceType();
@@ -36,27 +52,27 @@ Cluster two_devices() {
 }
 
 TEST(LeastWork, TheHeadersCase) {
-  EXPECT_NEAR(least_work_bound_ms(profile_of({1, 3}), two_devices(), Replicas::kFractional, 8), 16, 1e-6);
-  EXPECT_NEAR(least_work_bound_ms(profile_of({1, 3}), two_devices(), Replicas::kWhole, 8), 16, 1e-6);
+  EXPECT_NEAR(least_work_bound_ms(profile_of({1, 3}), two_alike(), Replicas::kFractional, 8), 16, 1e-6);
+  EXPECT_NEAR(least_work_bound_ms(profile_of({1, 3}), two_alike(), Replicas::kWhole, 8), 16, 1e-6);
 }
 
 TEST(LeastWork, TheBestNumberOfSamplesAndTheBestWidth) {
   Profile profile = profile_of({1, 3});
   // Per sample 3 and 2 in the first position, 4 and 5 in the second.
   profile.times = {{"d", {1, 2}, {{1, 2}, {2, 5}}, {{2, 2}, {2, 5}}, {0, 0}}};
-  EXPECT_NEAR(least_work_bound_ms(profile, two_devices(), Replicas::kWhole, 8), 8 * (2 + 4) / 2.0, 1e-6);
+  EXPECT_NEAR(least_work_bound_ms(profile, two_alike(), Replicas::kWhole, 8), 8 * (2 + 4) / 2.0, 1e-6);
   WidthColumns two;
   two.width = 2;
   two.times = {{"d", {1, 2}, {{1, 0.5}, {2, 5}}, {{2, 0.5}, {2, 5}}, {0, 0}}};  // 2 x 1 in the second
   profile.widths = {two};
-  EXPECT_NEAR(least_work_bound_ms(profile, two_devices(), Replicas::kWhole, 8), 8 * (2 + 2) / 2.0, 1e-6);
-  EXPECT_NEAR(least_work_bound_ms(profile, two_devices(), Replicas::kFractional, 8), 16, 1e-6);
+  EXPECT_NEAR(least_work_bound_ms(profile, two_alike(), Replicas::kWhole, 8), 8 * (2 + 2) / 2.0, 1e-6);
+  EXPECT_NEAR(least_work_bound_ms(profile, two_alike(), Replicas::kFractional, 8), 16, 1e-6);
 }
 
 TEST(LeastStep, TheHeadersCase) {
   Profile profile = profile_of({2, 0});
   profile.times = {{"d", {1, 8}, {{2, 0}, {8, 0}}, {{0, 0}, {0, 0}}, {0, 0}}};
-  Cluster eight = two_devices();
+  Cluster eight = two_alike();
   eight.servers[0].devices = 8;
   EXPECT_NEAR(least_work_bound_ms(profile, eight, Replicas::kWhole, 8), 1, 1e-6);
   EXPECT_NEAR(least_step_bound_ms(profile, eight, Replicas::kWhole, 8), 2, 1e-6);
@@ -65,7 +81,7 @@ TEST(LeastStep, TheHeadersCase) {
 TEST(LeastStep, TheBackwardForWeightsIsOnNobodysWay) {
   Profile profile = profile_of({1, 1});
   profile.times = {{"d", {1}, {{1, 2}}, {{3, 5}}, {0, 0}}};
-  Cluster hundred = two_devices();
+  Cluster hundred = two_alike();
   hundred.servers[0].devices = 100;
   EXPECT_NEAR(least_step_bound_ms(profile, hundred, Replicas::kWhole, 1), 11, 1e-6);
   profile.weight_share = {1, 0.4};
@@ -74,30 +90,30 @@ TEST(LeastStep, TheBackwardForWeightsIsOnNobodysWay) {
 
 TEST(LeastStep, IsThatOfWorkWithoutWholeSamples) {
   const Profile profile = profile_of({1, 3});
-  EXPECT_EQ(least_step_bound_ms(profile, two_devices(), Replicas::kWhole, 8),
-            least_work_bound_ms(profile, two_devices(), Replicas::kWhole, 8));
+  EXPECT_EQ(least_step_bound_ms(profile, two_alike(), Replicas::kWhole, 8),
+            least_work_bound_ms(profile, two_alike(), Replicas::kWhole, 8));
   Profile timed = profile;
   timed.times = {{"d", {1, 2}, {{1, 2}, {2, 5}}, {{2, 2}, {2, 5}}, {0, 0}}};
   for (const auto replicas : {Replicas::kFractional, Replicas::kWhole}) {
-    EXPECT_EQ(least_step_bound_ms(timed, two_devices(), replicas, 2.5),
-              least_work_bound_ms(timed, two_devices(), replicas, 2.5));
+    EXPECT_EQ(least_step_bound_ms(timed, two_alike(), replicas, 2.5),
+              least_work_bound_ms(timed, two_alike(), replicas, 2.5));
   }
   // No replica has times for one sample or more of a larger batch than any divisor: none is planned.
   timed.times[0].samples = {0.25, 0.5};
-  EXPECT_EQ(least_step_bound_ms(timed, two_devices(), Replicas::kWhole, 3),
-            least_work_bound_ms(timed, two_devices(), Replicas::kWhole, 3));
+  EXPECT_EQ(least_step_bound_ms(timed, two_alike(), Replicas::kWhole, 3),
+            least_work_bound_ms(timed, two_alike(), Replicas::kWhole, 3));
 }
 
 TEST(SampleTimes, TheHeadersCase) {
   Profile profile = profile_of({1, 3});
   profile.times = {{"d", {1, 2}, {{1, 0}, {1, 2}}, {{0, 3}, {1, 2}}, {0, 0}}};
-  const SampleTimes times(profile, two_devices(), Replicas::kWhole);
+  const SampleTimes times(profile, two_alike(), Replicas::kWhole);
   EXPECT_NEAR(times.least_ms(1), 4, 1e-6);
   EXPECT_NEAR(times.least_ms(1.5), 10 / 3.0, 1e-6);
   EXPECT_NEAR(times.least_ms(2), 3, 1e-6);
   EXPECT_NEAR(times.least_ms(64), 3, 1e-6);
   EXPECT_NEAR(times.least_ms(1, true), 5, 1e-6);
-  EXPECT_NEAR(SampleTimes(profile, two_devices(), Replicas::kFractional).least_ms(64), 4, 1e-6);
+  EXPECT_NEAR(SampleTimes(profile, two_alike(), Replicas::kFractional).least_ms(64), 4, 1e-6);
 }
 
 // Against every number of samples, a thousandth apart, on the lines between the points.
@@ -113,7 +129,7 @@ TEST(SampleTimes, NoNumberOfSamplesIsBelow) {
       one.backward_ms.push_back({2 * ms, ms});
     }
     profile.times = {one};
-    const SampleTimes times(profile, two_devices(), Replicas::kWhole);
+    const SampleTimes times(profile, two_alike(), Replicas::kWhole);
     double least = kInfinity;
     for (int k = 1000; k <= 16000; ++k) {
       const double samples = k * 1e-3;
@@ -230,4 +246,4 @@ TEST(LeastWork, NoPlanIsBelow) {
 }
 
 }  // namespace
-}  // namespace automap::pipeline
+}  // namespace automap::planners
