@@ -12,10 +12,10 @@
 
 #include "common/base/error.h"
 #include "common/base/text_table.h"
-#include "plan/placement/linearized.h"
-#include "plan/placement/planning.h"
-#include "plan/placement/units.h"
-#include "plan/placement/workload_json.h"
+#include "plan/systems/placement/linearized.h"
+#include "plan/systems/placement/planning.h"
+#include "plan/systems/placement/units.h"
+#include "plan/systems/placement/workload_json.h"
 
 namespace automap::placement {
 namespace {

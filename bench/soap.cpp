@@ -20,10 +20,10 @@
 #include "common/base/options.h"
 #include "common/base/text_table.h"
 #include "common/graph/training_step.h"
-#include "plan/soap/delta_simulation.h"
-#include "plan/soap/operators.h"
-#include "plan/soap/proposals.h"
-#include "plan/soap/search.h"
+#include "plan/systems/soap/delta_simulation.h"
+#include "plan/systems/soap/operators.h"
+#include "plan/systems/soap/proposals.h"
+#include "plan/systems/soap/search.h"
 #include "profile/profile_hlo.h"
 
 namespace {

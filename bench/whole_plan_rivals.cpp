@@ -1,7 +1,7 @@
 // The whole plan beside those of published planners on the same costs: for every model and cluster the simulated step
 // of our plan, of each rival and what it took to find them; then means, the largest gains, and where a rival is
-// shorter. The rivals are stand-ins (plan/rivals) on our costs, not the published programs. bench-whole_plan_rivals
-// MODEL... [-- CLUSTER...]
+// shorter. The rivals are stand-ins (plan/systems/rivals) on our costs, not the published programs.
+// bench-whole_plan_rivals MODEL... [-- CLUSTER...]
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -16,9 +16,9 @@
 #include "infer/options.h"
 #include "plan/planners/step_choice.h"
 #include "plan/planners/sweep.h"
-#include "plan/rivals/aceso.h"
-#include "plan/rivals/alpa.h"
-#include "plan/rivals/galvatron.h"
+#include "plan/systems/rivals/aceso.h"
+#include "plan/systems/rivals/alpa.h"
+#include "plan/systems/rivals/galvatron.h"
 
 namespace automap::bench {
 namespace {

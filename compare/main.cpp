@@ -15,16 +15,19 @@
 #include "common/machine/cluster.h"
 #include "common/machine/link_kinds.h"
 #include "compare/report.h"
-#include "compare/systems.h"
 #include "infer/input.h"
 #include "infer/options.h"
-#include "plan/placement/workload_json.h"
+#include "plan/systems/placement/workload_json.h"
+#include "plan/systems/systems.h"
 #include "profile/description_options.h"
 
 namespace {
 
 using namespace automap;
 using namespace automap::compare;
+using systems::all_systems;
+using systems::Question;
+using systems::systems_of;
 
 // The question: a model on a cluster, or a workload, which includes its machine.
 struct Asked {
@@ -164,7 +167,7 @@ int compare_main(int argc, char** argv) {
   for (const System* system : systems) {
     log_verbose(std::string("asking ") + system->name);
     compared.systems.push_back(system);
-    compared.answers.push_back(ask(*system, question));
+    compared.answers.push_back(systems::ask(*system, question));
   }
   if (page != nullptr) page->write(report_html(compared));
   outputs.prepare();

@@ -15,6 +15,8 @@
 namespace automap::compare {
 namespace {
 
+using systems::Judge;
+
 // True if the answer's figure is compared with those of the same judge.
 bool counts(const Answer& answer, Judge judge) {
   return answer.found && answer.fits() && answer.judge == judge;
@@ -204,7 +206,7 @@ std::string report_text(const Compared& compared, int width) {
                                "against the others.\n"
                              : "") +
                         without + not_asked(compared) + "\nWhat they can express and what not:\n" + spaces +
-                        "\nStand-ins on our costs (docs/rivals.md), not the published programs; load average " +
+                        "\nStand-ins on our costs (docs/results/rivals.md), not the published programs; load average " +
                         format_number(compared.load_average) + " when it began.\n",
                     width);
 }

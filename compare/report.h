@@ -1,12 +1,15 @@
-// Prints a comparison of systems: a table for people, JSON (docs/formats/systems.md), and a page with one picture.
+// Prints a comparison of systems: a table for people, JSON (docs/formats/printed.md), and a page with one picture.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "compare/systems.h"
+#include "plan/systems/systems.h"
 
 namespace automap::compare {
+
+using systems::Answer;
+using systems::System;
 
 struct Compared {
   std::string model, cluster;

@@ -1,7 +1,7 @@
 // Placement plans of a workload of three nodes.
 #include "fuzz/reader.h"
-#include "plan/placement/plan_json.h"
-#include "plan/placement/workload_json.h"
+#include "plan/systems/placement/plan_json.h"
+#include "plan/systems/placement/workload_json.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace automap;

@@ -1,6 +1,6 @@
 // SOAP strategies for a chain of two operators on four devices.
 #include "fuzz/reader.h"
-#include "plan/soap/soap_plan.h"
+#include "plan/systems/soap/soap_plan.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // Fuzzes workloads of placement: a workload that was read is written and read again.
 #include "fuzz/reader.h"
-#include "plan/placement/workload_json.h"
+#include "plan/systems/placement/workload_json.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace automap;

@@ -12,7 +12,7 @@
 #include "infer/input.h"
 #include "plan/planners/answer.h"
 #include "plan/planners/relaxed_rules.h"
-#include "plan/rivals/published.h"
+#include "plan/systems/rivals/published.h"
 
 namespace automap::infer {
 

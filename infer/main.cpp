@@ -53,7 +53,7 @@
 #include "plan/planners/sensitivity.h"
 #include "plan/planners/shipped_policy.h"
 #include "plan/planners/sweep.h"
-#include "plan/rivals/published.h"
+#include "plan/systems/rivals/published.h"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include "common/base/cli.h"
 #include "infer/document.h"
 #include "plan/planners/answer.h"
-#include "plan/rivals/published.h"
+#include "plan/systems/rivals/published.h"
 
 namespace automap::infer {
 namespace {

@@ -99,19 +99,22 @@ void declare_input(OptionTable& table, InferOptions& o) {
   table.add(&o.input.variables, "variables", "the trainable variables of an HLO input, one per line or JSON")
       .reads_file()
       .metavar("FILE")
-      .shown_default("found automatically");
+      .shown_default("found automatically")
+      .advanced();
   table
       .add(&o.input.batch_inputs, "batch-input",
            "the inputs of an HLO input whose leading dimension is the samples, commas between")
       .no_file()
       .metavar("NAME[,NAME...]")
-      .shown_default("found automatically");
+      .shown_default("found automatically")
+      .advanced();
   table
       .add(&o.input.attention, "attention",
            "of an HLO input: attention and cross-entropy as kernels of libraries (fused), as it says (as-written), or "
            "fused for f16 and bf16 on devices from A100 on (auto)")
       .choices(profile::attention_modes())
-      .traits(kInProvenance | kAsked | kOfGivenPlan | kAskedAgain);
+      .traits(kInProvenance | kAsked | kOfGivenPlan | kAskedAgain)
+      .advanced();
   measured::declare_measured(table, &o.input.measured, kAsked);
   table
       .add(&o.device, "device",
@@ -121,7 +124,8 @@ void declare_input(OptionTable& table, InferOptions& o) {
       .reads_file()
       .metavar("DEVICE")
       .shown_default("the cluster's first")
-      .traits(kInProvenance | kAsked | kAskedAgain);
+      .traits(kInProvenance | kAsked | kAskedAgain)
+      .advanced();
 }
 
 // Options of frameworks, launchers and other planners that people type here.
@@ -182,14 +186,16 @@ void declare_step(OptionTable& table, InferOptions& o) {
       .add(&o.gradient_sync, "gradient-sync",
            "overlap: in buckets beside the last backward; after: all of it behind (the papers)")
       .choices({"overlap", "after"})
-      .traits(kInProvenance | kAsked | kOfGivenPlan | kAskedAgain);
+      .traits(kInProvenance | kAsked | kOfGivenPlan | kAskedAgain)
+      .advanced();
   table.add(&o.bucket_mib, "bucket-mib", "size of a bucket of gradients, MiB")
       .range(0.001, 1e6)
       .metavar("MIB")
       .advanced()
       .traits(kInProvenance | kOfGivenPlan | kAskedAgain);
   table.add_on_off(&o.optimizer, "optimizer", "count the module's own update of the variables")
-      .traits(kInProvenance | kOfGivenPlan | kAskedAgain);
+      .traits(kInProvenance | kOfGivenPlan | kAskedAgain)
+      .advanced();
   table
       .add(&o.zero, "zero",
            "sharding over replicas: 1 optimizer state, 2 gradients too, 3 weights too; auto: where it pays")
@@ -199,7 +205,8 @@ void declare_step(OptionTable& table, InferOptions& o) {
       .choices({"auto", "none", "layer"})
       .traits(kInProvenance | kAsked | narrows(11));
   table.add_on_off(&o.problem.memory, "memory", "refuse plans that do not fit in the devices' memory")
-      .traits(kInProvenance | kAsked | kAskedAgain);
+      .traits(kInProvenance | kAsked | kAskedAgain)
+      .advanced();
   table.add(&o.memory_reserve, "memory-reserve", "percent of a device's memory that is left to the framework")
       .range(0, 99)
       .metavar("PERCENT")
@@ -223,7 +230,8 @@ void declare_plan(OptionTable& table, InferOptions& o) {
   table.add(&o.max_stages, "max-stages", "most stages that auto may choose")
       .range(1, pipeline::kMaxPlanStages)
       .metavar("S")
-      .traits(kInProvenance | kAsked | narrows(7) | kOfSearchOrSweep | kAskedAgain);
+      .traits(kInProvenance | kAsked | narrows(7) | kOfSearchOrSweep | kAskedAgain)
+      .advanced();
   table.add_flag(&o.input.whole_loops, "whole-loops", "loops over layers stay one position. For models")
       .advanced()
       .traits(kInProvenance | kOfGivenPlan | kAskedAgain);
@@ -240,12 +248,14 @@ void declare_plan(OptionTable& table, InferOptions& o) {
           "dropout) where that is quicker, by reduce-scatters and all-gathers; off keeps it whole, by all-reduces. For "
           "models")
       .choices({"auto", "off"})
-      .traits(kInProvenance | kAsked | narrows(12) | kOfGivenPlan | kAskedAgain);
+      .traits(kInProvenance | kAsked | narrows(12) | kOfGivenPlan | kAskedAgain)
+      .advanced();
   table
       .add_flag(&o.input.keep_shardings, "keep-shardings",
                 "replicas of several devices take the model's own shardings (sharding=, Sharding marks, Shardy's) as "
                 "given, where these have an axis of so many devices. For models")
-      .traits(kInProvenance | kOfGivenPlan);
+      .traits(kInProvenance | kOfGivenPlan)
+      .advanced();
   table
       .add(&o.limit, "limit",
            "what a plan may use, commas between: pipeline (several stages), data (several replicas), tensor (replicas "
@@ -264,7 +274,8 @@ void declare_plan(OptionTable& table, InferOptions& o) {
            "what runs the step: its host time for a kernel, whether it fuses elementwise ones, and when it sums "
            "gradients, where no other option says it; any: a compiled step; auto: what --for runs in, else any")
       .choices(software_choices())
-      .traits(kAsked | kOfGivenPlan);
+      .traits(kAsked | kOfGivenPlan)
+      .advanced();
   table
       .add(
           &o.schedule, "schedule",
@@ -325,7 +336,10 @@ void declare_given(OptionTable& table, InferOptions& o) {
   table.add(&o.csv, "csv", "of --vary and --compare-clusters: also write the rows as CSV")
       .writes_file()
       .metavar("FILE");
-  table.add(&o.chart, "chart", "of --vary and --compare-clusters: also draw them (SVG)").writes_file().metavar("FILE");
+  table.add(&o.chart, "chart", "of --vary and --compare-clusters: also draw them (SVG)")
+      .writes_file()
+      .metavar("FILE")
+      .advanced();
 }
 
 void declare_search(OptionTable& table, InferOptions& o) {
@@ -340,11 +354,13 @@ void declare_search(OptionTable& table, InferOptions& o) {
       .reads_file()
       .metavar("FILE")
       .shown_default("the one compiled in")
-      .traits(kInProvenance | kOfSearch);
+      .traits(kInProvenance | kOfSearch)
+      .advanced();
   table.add(&o.objective, "objective", "what the best plan is judged by: the closed form V, or the event simulation")
       .choices({"auto", "value", "simulated"})
       .shown_default("simulated for the planners auto and online, else value")
-      .traits(kInProvenance | kAsked | kOfSearch);
+      .traits(kInProvenance | kAsked | kOfSearch)
+      .advanced();
   table.add(&o.effort, "effort", "how much to search; counted, so that every machine finds the same plan")
       .choices(effort_names())
       .traits(kInProvenance | kAsked | kOfSearch);
@@ -355,48 +371,59 @@ void declare_search(OptionTable& table, InferOptions& o) {
       .add(&o.threads, "threads",
            "threads to plan on; 0: as OMP_NUM_THREADS says, else one per core up to 16; the answer does not depend on "
            "it")
-      .range(0, kMostLoopThreads);
-  table.add_flag(&o.all_planners, "all-planners", "run every planner and list what each comes to").traits(kOfSearch);
+      .range(0, kMostLoopThreads)
+      .advanced();
+  table.add_flag(&o.all_planners, "all-planners", "run every planner and list what each comes to")
+      .traits(kOfSearch)
+      .advanced();
   table
       .add(
           &o.explore, "explore",
           "also the best of every other kind of plan: data parallel, ZeRO, operators split, the paper's pipeline, even "
           "grids; one that is shorter becomes the plan. auto: for the planner auto")
       .choices({"auto", "on", "off"})
-      .traits(kOfSearch);
+      .traits(kOfSearch)
+      .advanced();
   table
       .add(&o.chunks, "chunks",
            "how many parts of the model interleaved 1F1B has on every group of devices; 1: no such plans; auto: 2 to 4")
       .no_file()
       .metavar("auto|V")
-      .traits(kOfSearch);
+      .traits(kOfSearch)
+      .advanced();
   table
       .add(&o.zero_bubble, "zero-bubble",
            "plans whose backward makes the gradients of weights in a pass of its own: ZB-H1, and searched orders")
       .choices({"auto", "off"})
-      .traits(kOfSearch);
+      .traits(kOfSearch)
+      .advanced();
   table
       .add(&o.mixed_widths, "mixed-widths",
            "with --explore: stages whose replicas are of different numbers of devices; they become the plan where that "
            "is "
            "shorter")
       .choices({"auto", "off"})
-      .traits(kOfSearch);
+      .traits(kOfSearch)
+      .advanced();
   table.add_flag(&o.planner_table, "planner-table", "also run each planner alone: step, gap and milliseconds of each")
-      .traits(kOfSearch);
+      .traits(kOfSearch)
+      .advanced();
   table
       .add_flag(&o.sensitivity, "sensitivity",
                 "also plan with every estimate off by its expected error, and say whether the plan stays the best; "
                 "takes about ten times as long")
-      .traits(kOfSearch);
+      .traits(kOfSearch)
+      .advanced();
   table.add(&o.grid, "grid", "places to cut that policy, rollouts and exact see; all: after every instruction")
       .no_file()
       .metavar("128|all")
-      .traits(kInProvenance | kOfSearch);
+      .traits(kInProvenance | kOfSearch)
+      .advanced();
   table.add(&o.beam, "beam", "partial plans that policy and rollouts keep; 1 is greedy, 0 each one's own")
       .range(0, 4096)
       .shown_default("1; auto: 1, then 16")
-      .traits(kInProvenance | kOfSearch);
+      .traits(kInProvenance | kOfSearch)
+      .advanced();
   table.add_flag(&o.refine, "refine", "move cuts off the grid by the exact program in a corridor (the default)")
       .advanced()
       .traits(kOfSearch);
@@ -412,20 +439,24 @@ void declare_online(OptionTable& table, InferOptions& o) {
   table.add(&o.from, "from", "the policy that learning starts from: shipped, scratch or a file")
       .reads_file()
       .metavar("shipped|scratch|FILE")
-      .traits(kInProvenance | kForOnline);
+      .traits(kInProvenance | kForOnline)
+      .advanced();
   table.add(&o.radius, "radius", "devices of a stage end at most this far from a server's end (the paper: 3)")
       .no_file()
       .metavar("N|none")
-      .traits(kInProvenance | kForOnline);
-  table.add(&o.seed, "seed", "of plays and of what is learned from").traits(kInProvenance | kForOnline);
+      .traits(kInProvenance | kForOnline)
+      .advanced();
+  table.add(&o.seed, "seed", "of plays and of what is learned from").traits(kInProvenance | kForOnline).advanced();
   table.add(&o.plays, "plays", "stop after so many plays, over all sessions; 0: as many as there is time for")
-      .traits(kInProvenance | kForOnline);
+      .traits(kInProvenance | kForOnline)
+      .advanced();
   table
       .add(&o.search_state, "search-state",
            "keep the search in FILE, every 30 seconds and at the end, and go on from it when it is there")
       .writes_file()
       .metavar("FILE")
-      .traits(kForOnline);
+      .traits(kForOnline)
+      .advanced();
 }
 
 void declare_output(OptionTable& table, InferOptions& o) {

@@ -27,7 +27,7 @@ struct VariedRows {
 
 // `width` in columns; 0: any.
 std::string vary_text(const VariedRows& rows, int width);
-// Schema automap.vary/1 (docs/formats/vary.md).
+// Schema automap.vary/1 (docs/formats/printed.md).
 std::string vary_json(const VariedRows& rows);
 // A line for each row below a line of titles.
 std::string vary_csv(const VariedRows& rows);

@@ -16,13 +16,15 @@ void declare_description(OptionTable& table, architecture::StepOptions* step) {
   table.add(&step->optimizer, "model-optimizer", "of the same: adamw, adam, or sgd (with momentum)")
       .no_file()
       .metavar("adamw|adam|sgd")
-      .shown_default("adamw");
+      .shown_default("adamw")
+      .advanced();
   table
       .add(&step->remat, "remat",
            "of the same: what the step itself computes again in its backward pass (--recompute asks the planner)")
       .no_file()
       .metavar("none|layer|selective")
-      .shown_default("none");
+      .shown_default("none")
+      .advanced();
   table
       .add(&step->samples, "model-samples",
            "of the same: samples of the module that is made, which tells nothing of the batch")

@@ -1,4 +1,4 @@
-// Prints a profile for people and as JSON for scripts (docs/formats/profile-json.md).
+// Prints a profile for people and as JSON for scripts (docs/formats/printed.md).
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Trains the paper's recipe and what was added to it, one part after the other, for the same time each and with several seeds,
-and writes what every part is worth to docs/ablation.md.
+and writes what every part is worth to docs/results/ablation.md.
 
 Examples:
   scripts/ablation.py                               # 3 seeds, 120 s each; prints the time it needs before it starts
@@ -256,7 +256,7 @@ def main():
     parser.add_argument("--build", type=Path, default=SOURCE / "build" / "release", help="a Release build (default: build/release)")
     parser.add_argument("--work", type=Path, help="where runs are kept (default: BUILD/ablation)")
     parser.add_argument("--quick", action="store_true", help="a smoke test: 2 seeds, 2 s, a handful of problems")
-    parser.add_argument("-o", "--output", help="- is standard output (default: docs/ablation.md; with --quick or --recipe: -)")
+    parser.add_argument("-o", "--output", help="- is standard output (default: docs/results/ablation.md; with --quick or --recipe: -)")
     args = parser.parse_args()
     if args.list:
         for key, text, flags in recipes():
@@ -266,7 +266,7 @@ def main():
         args.time, args.seeds, args.problems, args.classes = 2.0, 2, 12, "A"
     if args.seeds < 1 or args.jobs < 1 or args.time <= 0:
         parser.error("--seeds, --jobs and --time must be positive")
-    output = args.output or ("-" if args.quick or args.recipe else str(SOURCE / "docs" / "ablation.md"))
+    output = args.output or ("-" if args.quick or args.recipe else str(SOURCE / "docs" / "results" / "ablation.md"))
     try:
         report.write_page(Ablation(args).page(), output)
     except Failed as error:

@@ -13,7 +13,7 @@ packages=(
 # The learner of automap-train. The BLAS is a real dependency: with Debian's default one training is 20 times slower.
 # python3: scripts/promote.py and nightly_history.py.
 train_packages=(libtorch-dev libgloo-dev libopenblas0-openmp python3)
-# plan/placement: cbc.cpp opens the library that the package brings, scotch.cpp runs the program.
+# plan/systems/placement: cbc.cpp opens the library that the package brings, scotch.cpp runs the program.
 milp_packages=(coinor-libcbc-dev scotch)
 test_packages=(libgtest-dev libgmock-dev python3-h5py python3-jsonschema)
 # python3-venv: scripts/jax_python.sh; slurm-wlm, munge and iproute2: the tests of several machines.

@@ -3,7 +3,7 @@
 
 Examples:
   export AUTOMAP_CORPUS=~/corpus
-  scripts/measure_device_model.py page                           # docs/device-model-measured.md: every class, medians, worst
+  scripts/measure_device_model.py page                           # docs/results/device-model.md: every class, medians, worst
   scripts/measure_device_model.py compare                        # operators on a V100, by kind
   scripts/measure_device_model.py compare --only gpt_1_3B --rows          # every row of one size
   scripts/measure_device_model.py compare --half other --device my.json   # the half no constant was fitted on
@@ -281,7 +281,7 @@ def memory_section(arguments):
 def page(arguments):
     text = ["# The device model against measurements", "",
             "Written by `scripts/measure_device_model.py page`; predicted / measured, so below 1 is too fast. What is modelled and "
-            "where its constants are from: [device-model.md](device-model.md).", ""]
+            "where its constants are from: [device-model.md](../device-model.md).", ""]
     for section in (operators_section, products_section, modules_section, steps_section, links_section, memory_section):
         text += [*section(arguments), ""]
     content = "\n".join(text).rstrip() + "\n"
@@ -304,7 +304,7 @@ def main():
         command.add_argument("--modules", default=str(cache), metavar="FOLDER")
         command.add_argument("--build", default=str(SOURCE / "build/release"), metavar="FOLDER")
         if name == "page":
-            command.add_argument("-o", "--output", default=str(SOURCE / "docs/device-model-measured.md"), metavar="FILE")
+            command.add_argument("-o", "--output", default=str(SOURCE / "docs/results/device-model.md"), metavar="FILE")
             continue
         command.add_argument("--device", default=comparisons.V100, help=f"default: {comparisons.V100}")
         command.add_argument("--only", default="", metavar="TEXT", help="files whose name has this in it")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures operator and data partitioning (automap-search) and writes docs/partition-results.md. About ten minutes.
+"""Measures operator and data partitioning (automap-search) and writes docs/results/partition.md. About ten minutes.
 
 Examples:
   cmake --build --preset release && scripts/measure_partition.py
@@ -506,11 +506,11 @@ def main():
     parser.add_argument("--seeds", type=int, default=5, help="of the learned search (default: 5)")
     parser.add_argument("--quick", action="store_true", help="a smoke test: the smallest models, one run each")
     parser.add_argument("--only", action="append", choices=[name for name, _ in Measure.SECTIONS], help="only this section (repeatable)")
-    parser.add_argument("-o", "--output", help="- is standard output (default: docs/partition-results.md; with --quick or --only: -)")
+    parser.add_argument("-o", "--output", help="- is standard output (default: docs/results/partition.md; with --quick or --only: -)")
     args = parser.parse_args()
     if args.seeds < 1:
         parser.error("--seeds must be at least 1")
-    output = args.output or ("-" if args.quick or args.only else str(SOURCE / "docs" / "partition-results.md"))
+    output = args.output or ("-" if args.quick or args.only else str(SOURCE / "docs" / "results" / "partition.md"))
     try:
         report.write_page(Measure(args).page(), output)
     except Failed as error:

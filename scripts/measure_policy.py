@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures policies against the optimum and against planners that have not learned, and writes docs/policy-results.md.
+"""Measures policies against the optimum and against planners that have not learned, and writes docs/results/policy.md.
 
 Examples:
   scripts/measure_policy.py --policy runs/s1/policy.bin --policy runs/s2/policy.bin --policy runs/s3/policy.bin \\
@@ -514,7 +514,7 @@ def main():
     parser.add_argument("--threads", type=int, default=1, help="problems at once; more make times less exact (default: 1)")
     parser.add_argument("--quick", action="store_true", help="a smoke test: a handful of problems, an untrained network")
     parser.add_argument("--only", action="append", choices=[name for name, _ in Measure.SECTIONS], help="only this section (repeatable)")
-    parser.add_argument("-o", "--output", help="- is standard output (default: docs/policy-results.md; with --quick or --only: -)")
+    parser.add_argument("-o", "--output", help="- is standard output (default: docs/results/policy.md; with --quick or --only: -)")
     args = parser.parse_args()
     if bool(args.left_out_policy) != bool(args.left_out):
         parser.error("--left-out-policy and --left-out belong together")
@@ -527,7 +527,7 @@ def main():
     args.policy = args.policy or [str(shipped / "pipeline.policy")]
     if not args.simulated_policy and (shipped / "pipeline-simulated.policy").exists():
         args.simulated_policy = [str(shipped / "pipeline-simulated.policy")]
-    output = args.output or ("-" if args.quick or args.only else str(SOURCE / "docs" / "policy-results.md"))
+    output = args.output or ("-" if args.quick or args.only else str(SOURCE / "docs" / "results" / "policy.md"))
     try:
         report.write_page(Measure(args).page(), output)
     except Failed as error:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Training steps that others measured and published, beside what AutoMap says of them: docs/published-steps.md.
+"""Training steps that others measured and published, beside what AutoMap says of them: docs/results/published-steps.md.
 
-    scripts/measure_published.py FOLDER [--programs build/release] [--every N] [-o docs/published-steps.md]
+    scripts/measure_published.py FOLDER [--programs build/release] [--every N] [-o docs/results/published-steps.md]
 
 FOLDER holds what is read, each where it is there: published/vtrain_a100_servers.csv and vtrain-a100-single-server.csv
 (Megatron on A100s), published/dlperf_v100.tsv (OneFlow and Megatron on V100s), published/single_device.tsv (its rows of
@@ -173,7 +173,7 @@ def page(ask, folder, every):
         ("MPT on one H100, bf16", published / "single_device.tsv", lambda path: single(ask, path, "h100")),
     ]
     lines = ["# Steps that others measured and published", "",
-             "Made by `scripts/measure_published.py`; what is said of it stands in [trust.md](trust.md). Predicted / measured below 1 is too fast. The last",
+             "Made by `scripts/measure_published.py`; what is said of it stands in [trust.md](../trust.md). Predicted / measured below 1 is too fast. The last",
              "column says between which factors of the estimate four of five measurements lie.", "",
              "| steps | number | geometric mean | range | mean error | rank correlation | measured / estimate |", "|---|---|---|---|---|---|---|"]
     for name, path, read in tables:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures AutoMap and writes the figures as a page, docs/results.md. Takes about 20 minutes; --quick less than one.
+"""Measures AutoMap and writes the figures as a page, docs/results/plans.md. Takes about 20 minutes; --quick less than one.
 
 Examples:
   cmake --build --preset release && scripts/measure_results.py
@@ -398,9 +398,9 @@ def main():
     parser.add_argument("--corpus", default=os.environ.get("AUTOMAP_CORPUS"), help="more models (default: $AUTOMAP_CORPUS)")
     parser.add_argument("--quick", action="store_true", help="a smoke test: few models, few repeats")
     parser.add_argument("--only", action="append", choices=[name for name, _ in Measure.SECTIONS], help="only this section (repeatable)")
-    parser.add_argument("-o", "--output", help="- is standard output (default: docs/results.md; with --quick or --only: -)")
+    parser.add_argument("-o", "--output", help="- is standard output (default: docs/results/plans.md; with --quick or --only: -)")
     args = parser.parse_args()
-    output = args.output or ("-" if args.quick or args.only else str(SOURCE / "docs" / "results.md"))
+    output = args.output or ("-" if args.quick or args.only else str(SOURCE / "docs" / "results" / "plans.md"))
     try:
         page = Measure(args).page(args.only)
     except Failed as error:

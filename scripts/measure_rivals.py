@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Published systems beside ours on every fixture that is a training step: writes docs/rivals.md from automap-compare.
+"""Published systems beside ours on every fixture that is a training step: writes docs/results/rivals.md from automap-compare.
 
   scripts/measure_rivals.py            # all of them x four clusters; about an hour of one core
   scripts/measure_rivals.py --others   # only the section on FlexFlow and placements; about half an hour
@@ -34,7 +34,7 @@ PARAGRAPHS = """- **PipeDream** (SOSP 2019): dynamic program and slowest stage a
 - **Megatron grid** (SC 2021): every even grid of data x tensor x pipeline parallelism over whole layers, the shortest.
 - **GPipe**: equal runs of instructions on groups as equal as whole samples allow, any number of stages; **data parallel**: one stage.
 
-All are stand-ins on our costs (`plan/rivals`, `compare`), not the published programs. Each runs for every width and split of the batch, and the plan that is
+All are stand-ins on our costs (`plan/systems/rivals`, `compare`), not the published programs. Each runs for every width and split of the batch, and the plan that is
 *simulated* shortest counts, so that none is held back by its own model; so operators in parts (widths) are there for those, too, whose papers have none."""
 
 
@@ -42,12 +42,12 @@ All are stand-ins on our costs (`plan/rivals`, `compare`), not the published pro
 PIPELINES = "automap,data-parallel,gpipe,megatron,pipedream,dapple,alpa,galvatron,aceso"
 OTHERS = "automap,flexflow,heuristics,tarnawski"
 BEGIN, END = "<!-- others: scripts/measure_rivals.py --others -->", "<!-- end of others -->"
-OTHERS_TEXT = """- **FlexFlow** (SysML 2019, `plan/soap`, [soap.md](soap.md)): the module at the whole batch of the step, `--effort normal`, what is above the devices' memory penalised.
+OTHERS_TEXT = """- **FlexFlow** (SysML 2019, `plan/systems/soap`, [soap.md](../soap.md)): the module at the whole batch of the step, `--effort normal`, what is above the devices' memory penalised.
   A strategy that is data parallel alone is a plan of ours and judged by our simulation; any other has the step of FlexFlow's own simulator ("own", without the penalty), which is
   not to be set against the others: launches and small parts cost less there, and nothing is recomputed.
-- **Compiler heuristics** (1906.08168, `plan/heuristics`, [heuristics.md](heuristics.md); the design is ours): every kernel of the module at the whole batch on one device, the
+- **Compiler heuristics** (1906.08168, `plan/systems/heuristics`, [heuristics.md](../heuristics.md); the design is ours): every kernel of the module at the whole batch on one device, the
   heuristic whose step is shortest, by the simulator of that page ("own"). Nothing is split, so that one step is little shorter than on one device.
-- **Tarnawski et al.** (NeurIPS 2020, `plan/placement`, [placement.md](placement.md)): layers of a micro-batch on single devices, the exact programme, for every split
+- **Tarnawski et al.** (NeurIPS 2020, `plan/systems/placement`, [placement.md](../placement.md)): layers of a micro-batch on single devices, the exact programme, for every split
   of the batch; judged by our simulation as a pipeline without replicas. Its objective is the load of a device per micro-batch: filling, draining and replicas are
   not in it."""
 
@@ -86,7 +86,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default=SOURCE / "build" / "release", type=Path, help="folder of a Release build")
     parser.add_argument("--quick", action="store_true", help="one model on one cluster, to standard output")
-    parser.add_argument("--others", action="store_true", help="only the section on FlexFlow and placements, into docs/rivals.md")
+    parser.add_argument("--others", action="store_true", help="only the section on FlexFlow and placements, into docs/results/rivals.md")
     options = parser.parse_args()
     if not (options.build / PROGRAM).exists():
         sys.exit(f"measure_rivals.py: {options.build / PROGRAM} is missing: build it first")
@@ -96,7 +96,7 @@ def main():
     clusters = CLUSTERS
     if options.quick:
         models, clusters = models[:1], CLUSTERS[:1]
-    path = SOURCE / "docs" / "rivals.md"
+    path = SOURCE / "docs" / "results" / "rivals.md"
     if options.others and not options.quick:
         page = path.read_text()
         begin, end = page.index(BEGIN), page.index(END) + len(END)

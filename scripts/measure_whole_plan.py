@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The whole plan beside published planners on the same costs: writes docs/whole-plan.md.
+"""The whole plan beside published planners on the same costs: writes docs/results/whole-plan.md.
 
   scripts/measure_whole_plan.py            # all fixtures that are training steps x five clusters, and the training
                                            # modules of $AUTOMAP_CORPUS x three; about half an hour
@@ -28,7 +28,7 @@ Made by `scripts/measure_whole_plan.py`. Every planner gets the same profile, wi
 module's own), and every plan is judged by our simulation with as much in flight as its memory allows. ms of a step (seconds of search; machines differ), and the
 rival's step over ours.
 
-- **Alpa**, **Galvatron**, **Aceso**: stand-ins (`plan/rivals`) on our costs, not the published programs. Alpa: stages of at most 24 clusters of layers on 1, 2, 4, ... devices of a
+- **Alpa**, **Galvatron**, **Aceso**: stand-ins (`plan/systems/rivals`) on our costs, not the published programs. Alpa: stages of at most 24 clusters of layers on 1, 2, 4, ... devices of a
   server or whole servers, least sum of stages + (M - 1) times the longest, no transfers in the objective. Galvatron: equal groups of devices, up to 64 units, a variant per
   stage, transfers counted. Aceso (EuroSys 2024): from a balanced start for every number of stages it relieves the bottleneck stage by moving operators or devices, up to 7
   moves in a row, transfers counted; width and split are searched in full instead of moved, each stage always takes its best variant that fits, and the effort is a number of
@@ -73,7 +73,7 @@ def main():
                    if path.name.endswith(".hlo")) if corpus else []
     if not found:
         print(f"measure_whole_plan.py: {NO_CORPUS}", file=sys.stderr)
-    (SOURCE / "docs" / "whole-plan.md").write_text(PAGE % (fixtures, table(found, CORPUS_CLUSTERS) if found else NO_CORPUS))
+    (SOURCE / "docs" / "results" / "whole-plan.md").write_text(PAGE % (fixtures, table(found, CORPUS_CLUSTERS) if found else NO_CORPUS))
 
 
 if __name__ == "__main__":

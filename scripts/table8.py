@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The paper's Table 8 beside our own answers: BERT-48, T5 6+6 and VGG-19 on cluster C in four stages on a grid of 128 pivots. Writes
-docs/table8.md.
+docs/results/table8.md.
 
 Examples:
   scripts/table8.py                                 # with the shipped policy
@@ -154,10 +154,10 @@ def main():
     parser.add_argument("--cluster", default="config-c", help="preset or file (default: config-c)")
     parser.add_argument("--build", type=Path, default=SOURCE / "build" / "release", help="a Release build (default: build/release)")
     parser.add_argument("--quick", action="store_true", help="a smoke test: one model, an untrained network")
-    parser.add_argument("-o", "--output", help="- is standard output (default: docs/table8.md; with --quick: -)")
+    parser.add_argument("-o", "--output", help="- is standard output (default: docs/results/table8.md; with --quick: -)")
     args = parser.parse_args()
     try:
-        report.write_page(page(args), args.output or ("-" if args.quick else str(SOURCE / "docs" / "table8.md")))
+        report.write_page(page(args), args.output or ("-" if args.quick else str(SOURCE / "docs" / "results" / "table8.md")))
     except Failed as error:
         print(f"table8.py: {error}", file=sys.stderr)
         return 1

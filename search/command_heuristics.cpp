@@ -8,12 +8,11 @@
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/join.h"
-#include "common/base/log.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "common/machine/cluster.h"
-#include "plan/heuristics/plan_json.h"
-#include "plan/heuristics/training_graph.h"
+#include "plan/systems/heuristics/plan_json.h"
+#include "plan/systems/heuristics/training_graph.h"
 #include "profile/profile_hlo.h"
 #include "search/commands.h"
 
@@ -254,12 +253,11 @@ int heuristics_command(int argc, char** argv) {
   notes.warnings = loaded.step.warnings;
   notes.warnings.insert(notes.warnings.end(), model.warnings.begin(), model.warnings.end());
   notes.planning_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begun).count();
-  notes.provenance = step_provenance(loaded, cluster, device, table);
+  notes.provenance = plan_provenance(loaded, cluster, device, table);
 
   const std::string json = to_json_text(model.graph, machine, options.request, answer, notes);
-  if (files.wanted("-o")) files.write("-o", json);
-  files.publish(json, [&] { return heuristics_report(model, machine, answer, notes); });
-  for (const std::string& warning : notes.warnings) log_warning(warning);
+  files.publish(
+      json, [&] { return heuristics_report(model, machine, answer, notes); }, notes.warnings);
   return 0;
 }
 

@@ -6,11 +6,10 @@
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/join.h"
-#include "common/base/log.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
-#include "plan/placement/plan_json.h"
-#include "plan/placement/workload_json.h"
+#include "plan/systems/placement/plan_json.h"
+#include "plan/systems/placement/workload_json.h"
 #include "search/commands.h"
 #include "search/placement_input.h"
 
@@ -234,11 +233,12 @@ int placement_command(int argc, char** argv) {
   // The first Ctrl-C ends the search with the best so far.
   const StopToken stop;
   Work work(WorkLimits::until([] { return StopToken::stop_requested(); }));
-  placement::Answer answer = options.given.empty()
-                                 ? find_placement(workload, request, &work)
-                                 : judge_placement(workload, request, load_placement(options.given, workload), "given");
-  answer.warnings.insert(answer.warnings.begin(), input.warnings.begin(), input.warnings.end());
+  const placement::Answer answer =
+      options.given.empty() ? find_placement(workload, request, &work)
+                            : judge_placement(workload, request, load_placement(options.given, workload), "given");
   placement::PlanNotes notes;
+  notes.warnings = input.warnings;
+  notes.warnings.insert(notes.warnings.end(), answer.warnings.begin(), answer.warnings.end());
   notes.model = input.name;
   notes.algorithm = options.given.empty() ? request.algorithm : "given";
   notes.made = input.made ? &*input.made : nullptr;
@@ -247,10 +247,9 @@ int placement_command(int argc, char** argv) {
   notes.provenance.merge(input.provenance);
 
   const std::string json = to_json_text(workload, request, answer, notes);
-  if (files.wanted("-o")) files.write("-o", json);
   if (files.wanted("--save-workload")) files.write("--save-workload", workload_json_text(workload));
-  files.publish(json, [&] { return placement_report(workload, request, answer, notes); });
-  for (const std::string& warning : answer.warnings) log_warning(warning);
+  files.publish(
+      json, [&] { return placement_report(workload, request, answer, notes); }, notes.warnings);
   return StopToken::stop_requested() ? kExitStoppedEarly : 0;
 }
 

@@ -36,13 +36,6 @@ using namespace emit;
 
 namespace {
 
-// Fills in the provenance that plans of all kinds have.
-void note_provenance(const OptionTable& table, const LoadedModel& loaded, const machine::Cluster& cluster,
-                     const machine::DeviceModel& device, std::map<std::string, std::string>* provenance) {
-  *provenance = table.provenance();
-  note_model(loaded.form, loaded.module->sha256, cluster, device, provenance);
-}
-
 // A partition that fits is looked for so many times, each with less of the memory that the search counts.
 constexpr int kMemoryTries = 2;
 constexpr double kTighterTry = 0.97;
@@ -318,16 +311,18 @@ class PlanCommand {
     PartitionPlan& plan = planned.plan;
     warn_of_memory(plan.counted, planned.memory_warning, "; --memory on looks for a plan that fits", &plan.warnings);
     complete(&plan);
-    const std::string json = to_json_text(plan);
-    if (files_.wanted("-o")) files_.write("-o", json);
     const Layout layout({{loaded_.model.get(), &planned.decided}});
     options_.emit.write(layout, {{data_ ? "data" : "model", shards_}},
                         [&] { return emit_jax(*loaded_.model, plan, layout); });
-    const bool told = show(json, [&] { return plan_report(*loaded_.model, planned); });
-    for (const std::string& warning : plan.warnings) {
-      const bool in_report = !planned.nothing_split.empty() && warning.find(planned.nothing_split) != std::string::npos;
-      if (!told || !in_report) log_warning(warning);
+    std::vector<std::string> warnings = plan.warnings;
+    if (files_.shows_report() && !planned.nothing_split.empty()) {
+      const auto in_report = [&](const auto& warning) {
+        return warning.find(planned.nothing_split) != std::string::npos;
+      };
+      warnings.erase(std::remove_if(warnings.begin(), warnings.end(), in_report), warnings.end());
     }
+    publish(
+        to_json_text(plan), [&] { return plan_report(*loaded_.model, planned); }, warnings);
   }
 
   // The warning about the counted memory replaces that about the search's estimate.
@@ -523,12 +518,10 @@ class PlanCommand {
     complete(&plan);
     const Layout layout(
         {{&planned.data.model, &*planned.data.decided}, {&planned.model.model, &*planned.model.decided}});
-    const std::string json = to_json_text(plan);
-    if (files_.wanted("-o")) files_.write("-o", json);
     options_.emit.write(layout, {{"data", plan.data_axis.shards}, {"model", plan.model_axis.shards}},
                         [&] { return emit_jax(*loaded_.model, plan, layout); });
-    show(json, [&] { return mesh_report(planned); });
-    for (const std::string& warning : plan.warnings) log_warning(warning);
+    publish(
+        to_json_text(plan), [&] { return mesh_report(planned); }, plan.warnings);
   }
 
   template <typename Plan>
@@ -537,24 +530,18 @@ class PlanCommand {
     plan->cluster = cluster_.name;
     plan->planning_ms = elapsed_ms();
     if (!plan->counted.cost) plan->warnings.push_back(not_counted_text(plan->counted));
-    note_provenance(table_, loaded_, cluster_, device_, &plan->provenance);
+    plan->provenance = plan_provenance(loaded_, cluster_, device_, table_);
   }
 
-  // Shows the report or the JSON. Returns true if a person was shown the report.
   template <typename Report>
-  bool show(const std::string& json, const Report& report) {
-    files_.prepare();
-    const bool told = !options_.json && !files_.on_standard_output();
-    if (options_.json) {
-      print_exact(json);
-    } else if (told) {
+  void publish(const std::string& json, const Report& report, const std::vector<std::string>& warnings) {
+    const auto with_machines = [&] {
       if (table_.source_of("cluster") == "default") {
         log_info("no --cluster: times are for " + cluster_.name + " (" + device_.name + ")");
       }
-      print(report());
-    }
-    files_.commit();
-    return told;
+      return report();
+    };
+    files_.publish(json, with_machines, warnings);
   }
 
   const OptionTable& table_;

@@ -7,7 +7,6 @@
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
-#include "common/base/log.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "common/base/work.h"
@@ -15,11 +14,11 @@
 #include "common/pipeline/plan_reader.h"
 #include "plan/emit/emit_soap.h"
 #include "plan/partition/partition_search.h"
-#include "plan/soap/memory.h"
-#include "plan/soap/operators.h"
-#include "plan/soap/search.h"
-#include "plan/soap/soap_plan.h"
-#include "plan/soap/task_graph.h"
+#include "plan/systems/soap/memory.h"
+#include "plan/systems/soap/operators.h"
+#include "plan/systems/soap/search.h"
+#include "plan/systems/soap/soap_plan.h"
+#include "plan/systems/soap/task_graph.h"
 #include "profile/profile_hlo.h"
 #include "search/commands.h"
 
@@ -280,16 +279,15 @@ int soap_command(int argc, char** argv) {
   plan.warnings.insert(plan.warnings.end(), model.warnings.begin(), model.warnings.end());
   if (!plan.fits()) plan.warnings.push_back(soap_memory_warning(plan, options.fit));
   plan.planning_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begun).count();
-  plan.provenance = step_provenance(loaded, cluster, device, table);
+  plan.provenance = plan_provenance(loaded, cluster, device, table);
   plan.provenance["option_variables"] = options.model.variables;
   if (!plan_text.empty()) plan.provenance["plan_sha256"] = sha256_hex(plan_text);
 
   const std::string json = to_json_text(plan, model.space);
   if (files.wanted("--emit-hlo"))
     files.write("--emit-hlo", emit::emit_soap_hlo(loaded.step, model, plan.strategy, plan.devices));
-  if (files.wanted("-o")) files.write("-o", json);
-  files.publish(json, [&] { return soap_report(plan, model); });
-  for (const std::string& warning : plan.warnings) log_warning(warning);
+  files.publish(
+      json, [&] { return soap_report(plan, model); }, plan.warnings);
   return StopToken::stop_requested() ? kExitStoppedEarly : 0;
 }
 

@@ -269,10 +269,10 @@ LoadedStep load_training_step(const ModelOptions& options) {
   return out;
 }
 
-std::map<std::string, std::string> step_provenance(const LoadedStep& step, const machine::Cluster& cluster,
+std::map<std::string, std::string> plan_provenance(const LoadedModule& loaded, const machine::Cluster& cluster,
                                                    const machine::DeviceModel& device, const OptionTable& table) {
   std::map<std::string, std::string> out = table.provenance();
-  note_model(step.form, step.module->sha256, cluster, device, &out);
+  note_model(loaded.form, loaded.module->sha256, cluster, device, &out);
   return out;
 }
 
@@ -306,14 +306,17 @@ void OutputFiles::commit() {
   }
 }
 
-void OutputFiles::publish(const std::string& json, const std::function<std::string()>& report) {
+void OutputFiles::publish(const std::string& json, const std::function<std::string()>& report,
+                          const std::vector<std::string>& warnings) {
+  if (wanted("-o")) write("-o", json);
   prepare();
   if (json_) {
     print_exact(json);
-  } else if (!on_standard_output()) {
+  } else if (shows_report()) {
     print(report());
   }
   commit();
+  for (const std::string& warning : warnings) log_warning(warning);
 }
 
 double parse_bytes(const std::string& text, const std::string& option) {

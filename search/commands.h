@@ -83,9 +83,9 @@ struct LoadedStep : LoadedModule {
 };
 // Throws as profile::load_model, graph::load_variable_list and graph::analyze_training_step.
 LoadedStep load_training_step(const ModelOptions& options);
-// The provenance of a plan for the step: programs, model, cluster, reference device, and the values of options
-// that are kInProvenance.
-std::map<std::string, std::string> step_provenance(const LoadedStep& step, const machine::Cluster& cluster,
+// The provenance of a plan for the module: programs, model, cluster, reference device, and the values of options that
+// are kInProvenance.
+std::map<std::string, std::string> plan_provenance(const LoadedModule& loaded, const machine::Cluster& cluster,
                                                    const machine::DeviceModel& device, const OptionTable& table);
 // Adds the model and the machines to a plan's provenance.
 void note_model(const std::string& form, const std::string& sha256, const machine::Cluster& cluster,
@@ -103,13 +103,16 @@ class OutputFiles {
   bool any() const { return !files_.empty(); }
   // True if a file is written to standard output: then no report is printed.
   bool on_standard_output() const { return on_standard_output_; }
+  // True if publish() shows a person the report.
+  bool shows_report() const { return !json_ && !on_standard_output_; }
   void write(const std::string& option, const std::string& bytes);
   // Does everything that can fail, so that the report is printed only when nothing has failed.
   void prepare() { outputs_.prepare(); }
   void commit();
-  // The end of a command whose answer is a plan: its document where --json asks for it, else the report, which is not
-  // made where standard output belongs to a file; then the files.
-  void publish(const std::string& json, const std::function<std::string()>& report);
+  // The end of a command whose answer is a plan: its document to the file of "-o", and printed where --json asks for
+  // it; else the report, which is not made where standard output belongs to a file; then the files and the warnings.
+  void publish(const std::string& json, const std::function<std::string()>& report,
+               const std::vector<std::string>& warnings);
 
  private:
   bool json_ = false, on_standard_output_ = false;

@@ -7,7 +7,7 @@
 #include "common/graph/training_step.h"
 #include "common/io/profile_file.h"
 #include "common/machine/cluster.h"
-#include "plan/placement/workload_json.h"
+#include "plan/systems/placement/workload_json.h"
 #include "profile/profile_hlo.h"
 #include "search/commands.h"
 

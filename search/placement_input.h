@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/base/options.h"
-#include "plan/placement/model_workload.h"
+#include "plan/systems/placement/model_workload.h"
 
 namespace automap::search {
 

@@ -176,9 +176,10 @@ void declare_files(OptionTable& table, TrainOptions& o) {
   table
       .add_flag(&o.trust_data, "trust-data",
                 "do not compare the rows of datasets with their checksums before they are used")
-      .traits(kOfSession);
-  table.add(&o.only, "only", "only these families of synth: data").no_file().metavar("FAMILY");
-  table.add(&o.without, "without", "leave these families of synth: data out").no_file().metavar("FAMILY");
+      .traits(kOfSession)
+      .advanced();
+  table.add(&o.only, "only", "only these families of synth: data").no_file().metavar("FAMILY").advanced();
+  table.add(&o.without, "without", "leave these families of synth: data out").no_file().metavar("FAMILY").advanced();
   table.add(&o.out, "out", "folder of the run; everything is written here")
       .writes_folder()
       .shorthand('o')
@@ -196,7 +197,8 @@ void declare_files(OptionTable& table, TrainOptions& o) {
       .add_flag(&o.init_or_fresh, "init-or-fresh",
                 "when the policy of --init is another network than the options ask for, start with fresh weights and "
                 "a warning")
-      .traits(kOfSession);
+      .traits(kOfSession)
+      .advanced();
   table.add_flag(&o.evaluate, "evaluate", "do not train: print how good the POLICY files are").traits(kOfSession);
   table
       .add_flag(&o.compare, "compare",
@@ -220,10 +222,13 @@ void declare_run(OptionTable& table, TrainOptions& o) {
       .range(0.001, 1e9)
       .traits(kOfSession);
   table.add(&o.episodes, "episodes", "train for so many plays, over all sessions; 0: as many as --time allows")
-      .traits(kOfSession);
+      .traits(kOfSession)
+      .advanced();
   table.add(&o.seed, "seed", "of everything random");
-  table.add_flag(&o.deterministic, "deterministic",
-                 "the same policy, byte for byte, for any number of threads and however often the run is stopped");
+  table
+      .add_flag(&o.deterministic, "deterministic",
+                "the same policy, byte for byte, for any number of threads and however often the run is stopped")
+      .advanced();
   table.add_seconds(&o.checkpoint_every_s, "checkpoint-every", "a checkpoint this often")
       .range(0.001, 1e9)
       .traits(kOfSession);
@@ -248,7 +253,8 @@ void declare_finetune(OptionTable& table, TrainOptions& o) {
 void declare_playing(OptionTable& table, TrainOptions& o) {
   table.group("Playing");
   table.add(&o.objective, "objective", "what a plan is judged by: the closed form V, or the event simulation")
-      .choices({"value", "simulated"});
+      .choices({"value", "simulated"})
+      .advanced();
   table
       .add(&o.round_episodes, "round-episodes",
            "plays between two publications of the weights; 0: at most 1024, and fewer in short runs")
@@ -373,15 +379,19 @@ void declare_evaluation(OptionTable& table, TrainOptions& o) {
   table
       .add(&o.evaluate_small, "evaluate-small",
            "problems of at most 16 devices and 8 stages; where not given fewer in short runs")
-      .range(0, 1000000);
+      .range(0, 1000000)
+      .advanced();
   table.add(&o.evaluate_middle, "evaluate-middle", "problems of 17 to 64 devices and at most 8 stages, likewise")
-      .range(0, 1000000);
+      .range(0, 1000000)
+      .advanced();
   table.add(&o.evaluate_deep, "evaluate-deep", "problems of 9 to 16 stages and at most 64 devices, likewise")
-      .range(0, 1000000);
+      .range(0, 1000000)
+      .advanced();
   table
       .add(&o.evaluate_every, "evaluate-every",
            "plays between two evaluations; 0: 24 evaluations in a run, and the start's")
-      .range(0, 1e12);
+      .range(0, 1e12)
+      .advanced();
   table
       .add_seconds(&o.evaluate_exact_s, "evaluate-exact-time",
                    "for the exact optimum of one held-out problem; with --deterministic that much counted work")
@@ -405,7 +415,8 @@ void declare_evaluation(OptionTable& table, TrainOptions& o) {
       .add_seconds(&o.time_limit_s, "time-limit",
                    "--compare: no more problems after this time; the verdict is by those that were asked")
       .range(0.001, 1e9)
-      .traits(kOfSession);
+      .traits(kOfSession)
+      .advanced();
 }
 
 }  // namespace

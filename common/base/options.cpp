@@ -39,6 +39,12 @@ std::string trim(const std::string& text) {
   return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
 }
 
+// "--batch=64" -> "batch".
+std::string name_in(const std::string& argument) {
+  const std::string given = argument.substr(0, argument.find('='));
+  return given.substr(std::min(given.find_first_not_of('-'), given.size()));
+}
+
 std::string dashes(std::string name) {
   std::replace(name.begin(), name.end(), '_', '-');
   return name;
@@ -420,15 +426,14 @@ void OptionTable::read_arguments(int argc, const char* const* argv) {
                  .run();
   } catch (const po::unknown_option& e) {
     const std::string given = e.get_option_name().substr(0, e.get_option_name().find('='));
-    const std::string name = given.substr(std::min(given.find_first_not_of('-'), given.size()));
+    const std::string name = name_in(given);
     const auto meant = instead_.find(dashes(name));
     if (meant != instead_.end()) throw Error(ErrorKind::kUsage, "unknown option " + given, meant->second);
     const std::string near = closest_name(dashes(name), names());
     throw Error(ErrorKind::kUsage, "unknown option " + given,
                 near.empty() ? "see " + program() + " --help" : "did you mean --" + near + "?");
   } catch (const po::error_with_option_name& e) {
-    const std::string given = e.get_option_name();
-    const std::string name = given.substr(std::min(given.find_first_not_of('-'), given.size()));
+    const std::string name = name_in(e.get_option_name());
     const Option* option = find(name);
     for (const Option& other : options_) {
       if (!option && name.size() == 1 && other.shorthand_ == name[0]) option = &other;

@@ -11,6 +11,7 @@
 
 #include "common/pipeline/placed_plan.h"
 #include "common/pipeline/plan.h"
+#include "common/pipeline/plan_envelope.h"
 #include "common/pipeline/problem.h"
 #include "common/pipeline/profile.h"
 
@@ -208,8 +209,8 @@ struct PlanToType {
   double instead_ms = 0;  // its simulated step
 };
 
-struct PlanDocument {
-  std::string model, cluster;
+struct PlanDocument : PlanEnvelope {
+  std::string cluster;
   int version = 3;  // of the file
   int micro_batches = 0;
   double micro_batch_samples = 0;  // mb; 0: unknown (version 1)
@@ -278,13 +279,10 @@ struct PlanDocument {
   std::optional<PlanToType> to_type;
   std::vector<std::string>
       estimates;  // how far the numbers under the plan are expected to be off (plan/planners/believable.h)
-  std::vector<std::string> warnings;
   std::vector<PlanSentence> report;            // of documents that somebody wrote or printed: the answer in sentences
   std::vector<const PlanPart*> parts() const;  // of the model, in its order
   std::vector<int> stage_widths() const;       // [S]
   bool mixed_widths() const;                   // they differ
-  // The inputs that the plan was made from: version, git, model_sha256, options, ... as text.
-  std::map<std::string, std::string> provenance;
 };
 
 // The stage that fills the largest share of its devices' memory, from 0.

@@ -10,7 +10,7 @@
 #include "common/base/error.h"
 #include "common/base/printable.h"
 #include "plan/emit/annotated_module.h"
-#include "plan/soap/overlaps.h"
+#include "plan/systems/soap/overlaps.h"
 
 namespace automap::emit {
 

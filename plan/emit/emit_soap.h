@@ -1,4 +1,4 @@
-// Writes a strategy of FlexFlow's space (plan/soap) for XLA, where XLA can execute it.
+// Writes a strategy of FlexFlow's space (plan/systems/soap) for XLA, where XLA can execute it.
 //
 // XLA runs one program on all devices, and has one sharding for every tensor. So an operator has to use all devices: as
 // many parts as there are devices, each on its own, or, where it cannot be split so often, in a number of parts that
@@ -10,7 +10,7 @@
 #include <string>
 
 #include "common/graph/training_step.h"
-#include "plan/soap/operators.h"
+#include "plan/systems/soap/operators.h"
 
 namespace automap::emit {
 

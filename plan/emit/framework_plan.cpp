@@ -12,6 +12,7 @@
 #include "common/base/printable.h"
 #include "common/machine/chosen_devices.h"
 #include "common/pipeline/placed_work.h"
+#include "plan/emit/model_words.h"
 #include "plan/planners/layers.h"
 
 namespace automap::emit {
@@ -111,27 +112,11 @@ int place_in_stack(const std::string& layer, const std::string& stack) {
   return number && number->stack == stack ? static_cast<int>(number->index) : -1;
 }
 
-struct SizeRow {
-  const char* key;
-  std::int64_t architecture::ModelSizes::*size;
-};
-constexpr SizeRow kSizeRows[] = {
-    {"model_sequence", &architecture::ModelSizes::sequence},
-    {"model_layers", &architecture::ModelSizes::layers},
-    {"model_hidden", &architecture::ModelSizes::hidden},
-    {"model_heads", &architecture::ModelSizes::heads},
-    {"model_kv_heads", &architecture::ModelSizes::kv_heads},
-    {"model_head_size", &architecture::ModelSizes::head_size},
-    {"model_inner", &architecture::ModelSizes::inner},
-    {"model_vocabulary", &architecture::ModelSizes::vocabulary},
-    {"model_positions", &architecture::ModelSizes::positions},
-};
-
 // Values that are no numbers, which nothing but an edited file has, are none.
 architecture::ModelSizes kept_sizes(const PlanDocument& document) {
   architecture::ModelSizes sizes;
-  for (const SizeRow& row : kSizeRows) {
-    const auto found = document.provenance.find(row.key);
+  for (const SizeWord& row : kSizeWords) {
+    const auto found = document.provenance.find(row.in_plan);
     if (found == document.provenance.end()) continue;
     const std::string& text = found->second;
     std::int64_t value = 0;
@@ -151,8 +136,8 @@ architecture::ModelSizes kept_sizes(const PlanDocument& document) {
 void keep_sizes(const architecture::ModelSizes& sizes, PlanDocument* document) {
   if (!sizes.dtype.empty()) document->provenance["model_dtype"] = sizes.dtype;
   if (!sizes.published.empty()) document->provenance["model_published"] = sizes.published;
-  for (const SizeRow& row : kSizeRows) {
-    if (sizes.*row.size > 0) document->provenance[row.key] = std::to_string(sizes.*row.size);
+  for (const SizeWord& row : kSizeWords) {
+    if (sizes.*row.size > 0) document->provenance[row.in_plan] = std::to_string(sizes.*row.size);
   }
 }
 

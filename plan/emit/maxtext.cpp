@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/json.h"
+#include "plan/emit/model_words.h"
 #include "plan/emit/to_type.h"
 
 namespace automap::emit {
@@ -63,14 +64,11 @@ constexpr std::pair<const char*, const char*> kTypes[] = {{"f32", "float32"}, {"
 
 // The sizes as its keys, for a model that it has no name of.
 std::string size_keys(const architecture::ModelSizes& sizes) {
-  const std::pair<const char*, std::int64_t> keys[] = {
-      {"base_num_decoder_layers", sizes.layers}, {"base_emb_dim", sizes.hidden},        {"base_mlp_dim", sizes.inner},
-      {"base_num_query_heads", sizes.heads},     {"base_num_kv_heads", sizes.kv_heads}, {"head_dim", sizes.head_size},
-      {"vocab_size", sizes.vocabulary},
-  };
   std::string text;
-  for (const auto& [key, value] : keys)
-    text += (text.empty() ? "" : " ") + std::string(key) + "=" + std::to_string(value);
+  for (const SizeWord& word : kSizeWords) {
+    if (word.maxtext == nullptr || word.size == &architecture::ModelSizes::sequence) continue;  // what is trained with
+    text += (text.empty() ? "" : " ") + std::string(word.maxtext) + "=" + std::to_string(sizes.*word.size);
+  }
   return text;
 }
 
@@ -116,6 +114,7 @@ Emitted emit_maxtext(const FrameworkPlan& plan, const FrameworkVersion& version)
                   "ask for another --batch"};
     return out;
   }
+  const char* const sequence = word_of(&architecture::ModelSizes::sequence, &SizeWord::maxtext);
   std::vector<std::pair<std::string, std::string>> keys;
   const auto axis = [&](const std::string& name, const ServerAxis& of) {
     keys.emplace_back("dcn_" + name + "_parallelism", std::to_string(of.dcn));
@@ -128,7 +127,7 @@ Emitted emit_maxtext(const FrameworkPlan& plan, const FrameworkVersion& version)
     return out;
   }
   if (!model.empty()) keys.emplace_back("model_name", model);
-  if (plan.sizes.sequence > 0) keys.emplace_back("max_target_length", std::to_string(plan.sizes.sequence));
+  if (plan.sizes.sequence > 0) keys.emplace_back(sequence, std::to_string(plan.sizes.sequence));
   for (const auto& [ours, theirs] : kTypes) {
     if (plan.sizes.dtype == ours) keys.emplace_back("dtype", theirs);
   }
@@ -179,7 +178,7 @@ Emitted emit_maxtext(const FrameworkPlan& plan, const FrameworkVersion& version)
   }
   std::string rest = "run_name";
   if (model.empty()) rest += ", model_name or sizes";
-  if (plan.sizes.sequence == 0) rest += ", max_target_length";
+  if (plan.sizes.sequence == 0) rest += std::string(", ") + sequence;
   out.missing.push_back(
       "one process" +
       (plan.servers.empty() ? "" : " of " + std::to_string(plan.servers.front().devices.size()) + " devices") +

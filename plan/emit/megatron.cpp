@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "plan/emit/model_words.h"
 #include "plan/emit/quote.h"
 #include "plan/emit/to_type.h"
 
@@ -90,19 +91,21 @@ Emitted emit_megatron(const FrameworkPlan& plan, const FrameworkVersion& version
     add("recompute-num-layers", "1");
   }
   const architecture::ModelSizes& sizes = plan.sizes;
+  using architecture::ModelSizes;
+  const auto add_size = [&](std::int64_t ModelSizes::*size) {
+    add(word_of(size, &SizeWord::megatron), std::to_string(sizes.*size));
+  };
   if (sizes.layers > 0) {
-    add("num-layers", std::to_string(sizes.layers));
-    add("hidden-size", std::to_string(sizes.hidden));
-    add("ffn-hidden-size", std::to_string(sizes.inner));
-    add("num-attention-heads", std::to_string(sizes.heads));
+    for (const auto size : {&ModelSizes::layers, &ModelSizes::hidden, &ModelSizes::inner, &ModelSizes::heads})
+      add_size(size);
     if (sizes.kv_heads != sizes.heads) {
       add("group-query-attention");
-      add("num-query-groups", std::to_string(sizes.kv_heads));
+      add_size(&ModelSizes::kv_heads);
     }
-    if (sizes.head_size * sizes.heads != sizes.hidden) add("kv-channels", std::to_string(sizes.head_size));
+    if (sizes.head_size * sizes.heads != sizes.hidden) add_size(&ModelSizes::head_size);
   }
   if (sizes.sequence > 0) {
-    add("seq-length", std::to_string(sizes.sequence));
+    add_size(&ModelSizes::sequence);
     add("max-position-embeddings", std::to_string(std::max(sizes.positions, sizes.sequence)));
   }
   if (sizes.dtype == "bf16") add("bf16");

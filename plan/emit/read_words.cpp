@@ -13,6 +13,7 @@
 #include "common/base/json_object.h"
 #include "common/base/printable.h"
 #include "common/base/suggest.h"
+#include "plan/emit/model_words.h"
 #include "plan/planners/layers.h"
 #include "plan/planners/score.h"
 
@@ -250,16 +251,12 @@ std::int64_t replicas_of_devices(std::int64_t devices, const WordLayout& layout)
   return devices / (layout.pp * layout.tp);
 }
 
-struct SizeWord {
-  const char* word;
-  std::int64_t architecture::ModelSizes::*size;
-};
-
 // `dashes` stand in front of each word. A value that is no number (of a script's variable) is not looked at.
-void take_sizes(const WordMap& words, const std::vector<SizeWord>& known, const char* dashes, ReadWords* out) {
-  for (const SizeWord& row : known) {
-    const std::string value = words.plain_number(row.word);
-    if (!value.empty()) out->sizes.push_back({std::string(dashes) + row.word, value, row.size});
+void take_sizes(const WordMap& words, const char* SizeWord::*framework, const char* dashes, ReadWords* out) {
+  for (const SizeWord& word : kSizeWords) {
+    if (word.*framework == nullptr) continue;
+    const std::string value = words.plain_number(word.*framework);
+    if (!value.empty()) out->sizes.push_back({std::string(dashes) + word.*framework, value, word.size});
   }
 }
 
@@ -317,16 +314,7 @@ ReadWords read_megatron(const std::vector<std::string>& all) {
   out.layout = layout_text(layout);
   out.batch = words.number("global-batch-size", 0);
   out.batch_word = "--global-batch-size " + std::to_string(out.batch);
-  using architecture::ModelSizes;
-  take_sizes(words,
-             {{"num-layers", &ModelSizes::layers},
-              {"hidden-size", &ModelSizes::hidden},
-              {"ffn-hidden-size", &ModelSizes::inner},
-              {"num-attention-heads", &ModelSizes::heads},
-              {"num-query-groups", &ModelSizes::kv_heads},
-              {"kv-channels", &ModelSizes::head_size},
-              {"seq-length", &ModelSizes::sequence}},
-             "--", &out);
+  take_sizes(words, &SizeWord::megatron, "--", &out);
   out.dtype = words.has("bf16") ? "bf16" : words.has("fp16") ? "f16" : "";
   out.overlap = fsdp || words.has("overlap-grad-reduce");
   if (layout.tp > 1) out.sequence_parallel = words.has("sequence-parallel");
@@ -391,17 +379,7 @@ ReadWords read_maxtext(const WordMap& words) {
   out.batch = product(static_cast<std::int64_t>(at_once), steps);
   out.batch_word = "per_device_batch_size=" + words.text("per_device_batch_size", "12");
   if (!words.has("per_device_batch_size")) out.batch_word += " (MaxText's default)";
-  using architecture::ModelSizes;
-  take_sizes(words,
-             {{"base_num_decoder_layers", &ModelSizes::layers},
-              {"base_emb_dim", &ModelSizes::hidden},
-              {"base_mlp_dim", &ModelSizes::inner},
-              {"base_num_query_heads", &ModelSizes::heads},
-              {"base_num_kv_heads", &ModelSizes::kv_heads},
-              {"head_dim", &ModelSizes::head_size},
-              {"vocab_size", &ModelSizes::vocabulary},
-              {"max_target_length", &ModelSizes::sequence}},
-             "", &out);
+  take_sizes(words, &SizeWord::maxtext, "", &out);
   if (layout.tp > 1) out.sequence_parallel = sequence > 1;
   out.maxtext_name = words.text("model_name", "");
   const std::string type = words.text("dtype", "");
@@ -599,8 +577,7 @@ ReadWords read_torchtitan(const WordMap& words) {
   if (mode == "selective") out.notes.push_back(counted_as_kept("activation_checkpoint.mode selective"));
   const bool said = words.text("training.global_batch_size", "-1") != "-1";
   if (said) out.batch_word = "training.global_batch_size " + words.text("training.global_batch_size", "");
-  using architecture::ModelSizes;
-  take_sizes(words, {{"training.seq_len", &ModelSizes::sequence}}, "", &out);
+  take_sizes(words, &SizeWord::torchtitan, "", &out);
   out.batch = said ? words.number("training.global_batch_size", 0) : product(local, layout.dp);
   // As many devices as are left: each has a local batch.
   if (out.batch == 0) out.micro_batches = std::max<std::int64_t>(1, local / layout.samples);

@@ -98,28 +98,24 @@ TextTable meshes_table(const MeshPlan& plan, std::size_t most) {
 }
 
 std::string to_json_text(const MeshPlan& plan) {
-  Json json = {{"schema", pipeline::kPlanSchema},
-               {"kind", kKind},
-               {"model", plan.model},
-               {"cluster", plan.cluster},
-               {"shards", plan.devices()},
-               {"mesh", {{"data", plan.data_axis.shards}, {"model", plan.model_axis.shards}}},
-               {"zero", plan.zero},
-               {"estimate",
-                {{"step_ms", plan.step_ms},
-                 {"compute_ms", plan.compute_ms},
-                 {"data_collective_ms", plan.data_collective_ms},
-                 {"model_collective_ms", plan.model_collective_ms},
-                 {"overlapped_ms", or_null(plan.overlapped_ms)},
-                 {"overlapped_bound_ms", or_null(plan.overlapped_bound_ms)},
-                 {"replicated_step_ms", plan.replicated_step_ms},
-                 {"memory_bytes", whole_bytes(plan.memory_bytes)},
-                 {"capacity_bytes", plan.capacity_bytes > 0 ? Json(whole_bytes(plan.capacity_bytes)) : Json()}}},
-               {"planning_ms", plan.planning_ms},
-               {"axes", {{"data", to_json(plan.data_axis)}, {"model", to_json(plan.model_axis)}}},
-               {"alternatives", mesh_alternatives_json(plan)},
-               {"warnings", plan.warnings},
-               {"provenance", plan.provenance}};
+  Json answer = {{"cluster", plan.cluster},
+                 {"shards", plan.devices()},
+                 {"mesh", {{"data", plan.data_axis.shards}, {"model", plan.model_axis.shards}}},
+                 {"zero", plan.zero},
+                 {"estimate",
+                  {{"step_ms", plan.step_ms},
+                   {"compute_ms", plan.compute_ms},
+                   {"data_collective_ms", plan.data_collective_ms},
+                   {"model_collective_ms", plan.model_collective_ms},
+                   {"overlapped_ms", or_null(plan.overlapped_ms)},
+                   {"overlapped_bound_ms", or_null(plan.overlapped_bound_ms)},
+                   {"replicated_step_ms", plan.replicated_step_ms},
+                   {"memory_bytes", whole_bytes(plan.memory_bytes)},
+                   {"capacity_bytes", plan.capacity_bytes > 0 ? Json(whole_bytes(plan.capacity_bytes)) : Json()}}},
+                 {"planning_ms", plan.planning_ms},
+                 {"axes", {{"data", to_json(plan.data_axis)}, {"model", to_json(plan.model_axis)}}},
+                 {"alternatives", mesh_alternatives_json(plan)}};
+  Json json = pipeline::in_envelope(pipeline::kPlanSchema, kKind, plan, std::move(answer));
   add_cost(plan.counted, &json);
   return json_text(json);
 }

@@ -26,8 +26,8 @@ struct MeshAlternative {
   double expected_ms() const { return simulated_step_ms ? *simulated_step_ms : overlapped_ms.value_or(step_ms); }
 };
 
-struct MeshPlan {
-  std::string model, cluster;
+struct MeshPlan : pipeline::PlanEnvelope {
+  std::string cluster;
   PartitionPlan data_axis;   // kind "data"; its shards are the axis's devices
   PartitionPlan model_axis;  // kind "operator"
   int zero = 0;              // 0, 2, 3
@@ -38,8 +38,6 @@ struct MeshPlan {
   // As PartitionPlan; the bound is of the meshes that were asked for.
   std::optional<double> overlapped_ms, overlapped_bound_ms;
   std::vector<MeshAlternative> alternatives;
-  std::vector<std::string> warnings;
-  std::map<std::string, std::string> provenance;
 
   double expected_ms() const { return overlapped_ms.value_or(step_ms); }
   int devices() const { return data_axis.shards * model_axis.shards; }

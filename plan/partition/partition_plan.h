@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/base/json_object.h"
+#include "common/pipeline/plan_envelope.h"
 #include "common/sharding/collectives.h"
 #include "common/sharding/model.h"
 #include "common/sharding/propagation.h"
@@ -89,9 +90,9 @@ struct PartitionAlternative {
   double expected_ms() const { return overlapped_ms.value_or(step_ms); }
 };
 
-struct PartitionPlan {
+struct PartitionPlan : pipeline::PlanEnvelope {
   std::string kind;  // "operator" or "data"
-  std::string model, cluster, planner, objective;
+  std::string cluster, planner, objective;
   int shards = 0;
   bool halos = false;          // windows may exchange borders (sharding::LinkageOptions)
   bool sums_combined = false;  // the written module carries partial sums (sharding::Placement::kCombined)
@@ -119,8 +120,6 @@ struct PartitionPlan {
   std::vector<PlanReshard> reshards;  // the longest first
   std::vector<PlanLinkageGroup> groups;
   std::vector<PartitionAlternative> alternatives;
-  std::vector<std::string> warnings;
-  std::map<std::string, std::string> provenance;  // model_sha256, version, git, option_*
 
   double expected_ms() const { return overlapped_ms.value_or(step_ms); }
 };

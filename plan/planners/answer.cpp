@@ -9,8 +9,8 @@
 #include "common/base/clock.h"
 #include "common/base/error.h"
 #include "common/base/numbers.h"
-#include "common/pipeline/least_work.h"
 #include "plan/planners/leaner.h"
+#include "plan/planners/least_work.h"
 #include "plan/planners/mixed_search.h"
 #include "plan/planners/step_bounds.h"
 #include "plan/planners/step_choice.h"
@@ -63,9 +63,8 @@ bool shorter(const Candidate& one, const Candidate& than, const SearchNotes& not
 // In place of the plan: bounds are about it, too.
 void put_in_place(const Question& question, Candidate own, Answer* out) {
   out->bounds.include(
-      own.size,
-      pipeline::least_step_bound_ms(question.profile(), question.cluster, question.options.replicas, own.size.batch()),
-      pipeline::kWorkAndWay);
+      own.size, least_step_bound_ms(question.profile(), question.cluster, question.options.replicas, own.size.batch()),
+      kWorkAndWay);
   out->bounds.hold(own.step_ms, own.simulated_step_ms);
   if (own.size.devices == 0) out->why_fewer.clear();
   if (out->free_plan_ms > 0) out->free_plan_ms = std::min(out->free_plan_ms, own.simulated_step_ms);
@@ -286,9 +285,9 @@ Answer answer(Question& question, const std::vector<KindRow>& kinds, const Other
   out_of_time();
   close(rest, spent_ms, &out);
   if (out.ordered) {
-    out.any_order.value_ms = out.any_order.simulated_ms = pipeline::least_step_bound_ms(
-        question.profile(), question.cluster, question.options.replicas, out.ordered->size.batch());
-    out.any_order.method = pipeline::kWorkAndWay;
+    out.any_order.value_ms = out.any_order.simulated_ms =
+        least_step_bound_ms(question.profile(), question.cluster, question.options.replicas, out.ordered->size.batch());
+    out.any_order.method = kWorkAndWay;
     out.any_order.hold(out.ordered->step_ms, out.ordered->simulated_step_ms);
   }
   if (any_widths && out.bounds.value_ms > 0 && !out_of_time()) {

@@ -6,14 +6,13 @@
 
 #include "common/base/join.h"
 #include "common/machine/device.h"
-#include "common/machine/expected_error.h"
 #include "common/machine/link_kinds.h"
+#include "plan/planners/expected_error.h"
 
 namespace automap::planners {
 namespace {
 
 using machine::Cluster;
-using machine::ExpectedError;
 using machine::ServerGroup;
 
 // In the order of the servers.
@@ -109,7 +108,7 @@ std::string device_text(const pipeline::Profile& profile, const std::string& typ
     const std::string units = device ? units_of(*device, as) : as;
     line += ", mostly " + profile.work + (units != as ? " on units for " + units : "");
   }
-  line += ": " + text_of(machine::compute_error(timed, profile.work));
+  line += ": " + text_of(compute_error(timed, profile.work));
   if (device) {
     const std::vector<std::string> assumed = assumptions_of(*device, profile.work);
     if (!assumed.empty()) line += "; assumptions: " + join(assumed);
@@ -122,17 +121,17 @@ std::string device_text(const pipeline::Profile& profile, const std::string& typ
 ExpectedErrors expected_errors(const pipeline::Profile& profile, const Cluster& cluster) {
   ExpectedErrors errors;
   for (const std::string& type : device_types(cluster)) {
-    const ExpectedError error = machine::compute_error(timed_as(profile, type), profile.work);
+    const ExpectedError error = compute_error(timed_as(profile, type), profile.work);
     errors.compute_less = std::max(errors.compute_less, error.less);
     errors.compute_more = std::max(errors.compute_more, error.more);
   }
   const auto links = [&](bool inside) {
     const std::optional<LinkBasis> basis = link_basis(cluster, inside);
-    return basis ? machine::link_error(basis->measured).larger() : 0;
+    return basis ? link_error(basis->measured).larger() : 0;
   };
   errors.links_inside = links(true);
   errors.links_between = links(false);
-  errors.memory = machine::memory_error().larger();
+  errors.memory = memory_error().larger();
   return errors;
 }
 
@@ -142,10 +141,10 @@ std::vector<std::string> expected_errors_text(const pipeline::Profile& profile, 
   for (const std::string& type : device_types(cluster)) lines.push_back(device_text(profile, type, own));
   for (const bool inside : {true, false}) {
     if (const std::optional<LinkBasis> basis = link_basis(cluster, inside))
-      lines.push_back(basis->text + ": " + text_of(machine::link_error(basis->measured)));
+      lines.push_back(basis->text + ": " + text_of(link_error(basis->measured)));
   }
   if (!profile.stash_bytes.empty()) {
-    lines.push_back("memory of activations and workspace: " + text_of(machine::memory_error()));
+    lines.push_back("memory of activations and workspace: " + text_of(memory_error()));
   }
   return lines;
 }

@@ -145,14 +145,9 @@ Candidate candidate_of(const std::string& kind, std::shared_ptr<const MixedProbl
 }
 
 Bounds bounds_of(const StepPlan& found) {
-  Bounds bounds;
+  Bounds bounds = found.bounds;
   bounds.value_ms = found.result.lower_bound_ms;
-  bounds.simulated_ms = found.simulated_bound_ms;
   bounds.method = found.result.lower_bound_method;
-  bounds.considered = found.considered;
-  bounds.all_devices = found.all_devices;
-  bounds.open = found.open_bounds;
-  bounds.of_value = found.bounded;
   return bounds;
 }
 

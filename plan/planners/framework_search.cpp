@@ -67,7 +67,7 @@ void say_of_all_devices(const Question& question, int devices, StepPlan* found) 
     if (size->devices == 0) size->devices = devices / size->width;
   };
   fix(&found->size);
-  for (StepSize& size : found->considered) fix(&size);
+  for (StepSize& size : found->bounds.considered) fix(&size);
   if (found->why_fewer.empty()) found->why_fewer = "no plan on more of them was found to be shorter";
 }
 
@@ -406,12 +406,10 @@ void take_bounds(const std::vector<StepPlan>& any, StepPlan* found) {
   bounds.hold(result.step_ms, result.simulated_step_ms);
   result.lower_bound_ms = bounds.value_ms;
   result.lower_bound_method = bounds.method;
-  found->simulated_bound_ms = simulated ? bounds.simulated_ms : 0;
-  found->considered = std::move(bounds.considered);
-  found->bounded = std::move(bounds.of_value);
-  found->open_bounds = true;
-  found->all_devices =
-      !any.empty() && std::all_of(any.begin(), any.end(), [](const StepPlan& one) { return one.all_devices; });
+  if (!simulated) bounds.simulated_ms = 0;
+  bounds.all_devices =
+      !any.empty() && std::all_of(any.begin(), any.end(), [](const StepPlan& one) { return one.bounds.all_devices; });
+  found->bounds = std::move(bounds);
   result.set_gap();
 }
 

@@ -336,9 +336,8 @@ std::optional<Candidate> eager(const KindTurn& turn, const char* name) {
 }
 
 std::optional<Candidate> different_widths(const KindTurn& turn, const char* name) {
-  std::optional<MixedChoice> best = best_mixed(turn.question, turn.best, turn.bounds);
-  if (!best) return no_candidate(name, "no plan with stages of different widths was found");
-  return candidate_of(name, std::shared_ptr<const pipeline::MixedProblem>(std::move(best->problem)), best->plan);
+  std::optional<Candidate> best = best_mixed(name, turn.question, turn.best, turn.bounds);
+  return best ? best : no_candidate(name, "no plan with stages of different widths was found");
 }
 
 }  // namespace

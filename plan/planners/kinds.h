@@ -1,7 +1,7 @@
 // The table of kinds of whole plans (paper 3.5, Fig. 5; design 2.5): data parallelism, a sharded optimizer, operator
 // partitioning alone, the paper's pipeline, even grids, other schedules, stages of different widths. Each row finds the
 // best plan of its kind on the costs of the question. A new kind needs a row and a function (kinds.cpp; for published
-// systems plan/rivals/published.cpp).
+// systems plan/systems/rivals/published.cpp).
 #pragma once
 
 #include <optional>

@@ -11,10 +11,10 @@
 #include "common/base/numbers.h"
 #include "common/base/work.h"
 #include "common/machine/chosen_devices.h"
-#include "common/pipeline/any_width.h"
-#include "common/pipeline/least_work.h"
+#include "plan/planners/any_width.h"
 #include "plan/planners/device_choices.h"
 #include "plan/planners/effort.h"
+#include "plan/planners/least_work.h"
 
 namespace automap::planners {
 namespace {
@@ -327,8 +327,8 @@ std::vector<Place> places(const Question& question, const Candidate& found, cons
   for (const StepSize& size : bounds.considered) splits[size.samples] = size.micro_batches;
   std::vector<Place> out;
   for (std::size_t c = 0; c < choices.size(); ++c) {
-    const double bound_ms = pipeline::least_work_bound_ms(question.profile(), machine::on_devices(cluster, choices[c]),
-                                                          question.options.replicas, found.size.batch());
+    const double bound_ms = least_work_bound_ms(question.profile(), machine::on_devices(cluster, choices[c]),
+                                                question.options.replicas, found.size.batch());
     for (const auto& [samples, micro_batches] : splits) {
       const double factor = samples / found.size.samples;
       const bool near = c < considered && (factor == 1 || factor == 2 || factor == 0.5);
@@ -353,7 +353,7 @@ int last_stages(const PlanRequest& request, const pipeline::Problem& problem) {
 
 // A lower bound on all plans of several stages, whatever their widths.
 double simple_bound_ms(const MixedProblem& problem, const Question& question, const machine::Cluster& used) {
-  const auto relaxed = pipeline::any_width_problem(problem, question.profile(), used);
+  const auto relaxed = any_width_problem(problem, question.profile(), used);
   const int most = last_stages(question.request, *relaxed);
   const std::vector<double> bounds = simple_lower_bounds_ms(*relaxed, pipeline::Schedule::kAdaptive, most);
   double least = kInfinity;
@@ -365,7 +365,8 @@ double simple_bound_ms(const MixedProblem& problem, const Question& question, co
 
 }  // namespace
 
-std::optional<MixedChoice> best_mixed(const Question& question, const Candidate& found, const Bounds& bounds) {
+std::optional<Candidate> best_mixed(const std::string& kind, const Question& question, const Candidate& found,
+                                    const Bounds& bounds) {
   const pipeline::CheckedProfile profile = question.profile_of(1);
   const machine::Cluster& cluster = question.cluster;
   const pipeline::ProblemOptions& options = question.options;
@@ -377,10 +378,12 @@ std::optional<MixedChoice> best_mixed(const Question& question, const Candidate&
     return std::nullopt;
   }
   if (request.stages == 1 || request.max_stages < 2) return std::nullopt;
-  std::optional<MixedChoice> best;
+  std::shared_ptr<const MixedProblem> best_problem;
+  MixedPlan best;
+  double least_ms = kInfinity;
   Work time(request.time_limits());
   for (const Place& place : places(question, found, bounds)) {
-    const double best_ms = best ? std::min(best->simulated_step_ms, found.simulated_step_ms) : found.simulated_step_ms;
+    const double best_ms = std::min(least_ms, found.simulated_step_ms);
     if (!place.own && (place.bound_ms >= best_ms || time.over())) continue;
     const machine::Cluster used = machine::on_devices(cluster, place.devices);
     pipeline::ProblemOptions own = options;
@@ -403,13 +406,13 @@ std::optional<MixedChoice> best_mixed(const Question& question, const Candidate&
     MixedPlan plan = search.best_mixed();
     plan.warmup = chosen_warmup(problem->place(plan));
     const double ms = problem->simulated_ms(plan);
-    if (!(ms < (best ? best->simulated_step_ms : kInfinity))) continue;
-    best.emplace();
-    best->plan = std::move(plan);
-    best->simulated_step_ms = ms;
-    best->problem = std::move(problem);
+    if (!(ms < least_ms)) continue;
+    least_ms = ms;
+    best = std::move(plan);
+    best_problem = std::move(problem);
   }
-  return best;
+  if (!best_problem) return std::nullopt;
+  return candidate_of(kind, best_problem, best);
 }
 
 namespace {
@@ -467,7 +470,7 @@ pipeline::LowerBound any_width_bound(const Question& question, const Candidate& 
     own.micro_batches = splits[i].micro_batches;
     std::unique_ptr<pipeline::Problem> relaxed;
     try {
-      relaxed = pipeline::any_width_problem(MixedProblem(profile, used, own), profile, used);
+      relaxed = any_width_problem(MixedProblem(profile, used, own), profile, used);
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::kUsage) throw;  // no width has times for so many samples: no plan has
       return so_far;
@@ -488,10 +491,10 @@ pipeline::LowerBound any_width_bound(const Question& question, const Candidate& 
   bound.method = least.method;
   // A plan that was not tried may be shorter.
   if (least.all) return bound;
-  const double work_ms = pipeline::least_step_bound_ms(profile, cluster, options.replicas, found.size.batch());
+  const double work_ms = least_step_bound_ms(profile, cluster, options.replicas, found.size.batch());
   if (work_ms < bound.ms) {
     bound.ms = work_ms;
-    bound.method = pipeline::kWorkAndWay;
+    bound.method = kWorkAndWay;
   }
   return bound;
 }

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "common/pipeline/exact.h"
@@ -13,16 +14,11 @@
 
 namespace automap::planners {
 
-struct MixedChoice {
-  std::unique_ptr<pipeline::MixedProblem> problem;
-  pipeline::MixedPlan plan;  // with its warm-up
-  double simulated_step_ms = 0;
-};
-
 // The shortest found on the devices and near the split of the batch of `found`, a plan of one width with its bounds;
 // of the stage counts that the request allows, the options' variants and the schedule adaptive. Empty: none has stages
 // of different widths, the request leaves the schedule out, or the profile knows one width only.
-std::optional<MixedChoice> best_mixed(const Question& question, const Candidate& found, const Bounds& bounds);
+std::optional<Candidate> best_mixed(const std::string& kind, const Question& question, const Candidate& found,
+                                    const Bounds& bounds);
 
 // A lower bound on both V and the simulated step of every plan whose stages may have any widths, over the splits of the
 // batch and the numbers of devices that `bounds`, those of `found`, cover; with the adaptive schedule where the widths

@@ -104,25 +104,17 @@ class StepBounds {
     return so_far;
   }
 
-  // The same by sums alone.
-  Bounded with_sums(const StepSize& size, bool own, Bounded so_far) const {
-    const double work = work_ms(size);
-    so_far.simulated_ms = std::min(so_far.simulated_ms, work);
-    if (own || work >= so_far.value_ms) return so_far;
-    const std::unique_ptr<Problem> problem = possible_problem(question_, size, question_.options);
-    const double ms = problem ? simple_bound(*problem, request_for(*problem, question_.request)).ms : kInfinity;
+  // The same by what costs nothing or, with `sums`, by sums alone.
+  Bounded with_work(const StepSize& size, bool own, bool sums, Bounded so_far) const {
+    double ms = work_ms(size);
+    so_far.simulated_ms = std::min(so_far.simulated_ms, ms);
+    if (own || ms >= so_far.value_ms) return so_far;
+    if (sums) {
+      const std::unique_ptr<Problem> problem = possible_problem(question_, size, question_.options);
+      ms = problem ? simple_bound(*problem, request_for(*problem, question_.request)).ms : kInfinity;
+    }
     if (ms >= so_far.value_ms) return so_far;
     so_far.value_ms = ms;
-    so_far.method = pipeline::kBalanceOfWork;
-    return so_far;
-  }
-
-  // The same by what costs nothing.
-  Bounded with_work(const StepSize& size, bool own, Bounded so_far) const {
-    const double work = work_ms(size);
-    so_far.simulated_ms = std::min(so_far.simulated_ms, work);
-    if (own || work >= so_far.value_ms) return so_far;
-    so_far.value_ms = work;
     so_far.method = pipeline::kBalanceOfWork;
     return so_far;
   }
@@ -201,8 +193,9 @@ void close_bounds(const Question& asked, Bounds* bounds) {
   const Bounded closed = fold_in_order(sizes.size(), before, [&](std::size_t i, const Bounded& so_far) {
     const std::vector<StepSize>& known_of = bounds->of_value;
     const bool known = std::find(known_of.begin(), known_of.end(), sizes[i]) != known_of.end();
-    if (all.stopped()) return all.with_work(sizes[i], known, so_far);
-    return by_sums ? all.with_sums(sizes[i], known, so_far) : all.with(sizes[i], known, so_far);
+    const bool stopped = all.stopped();
+    if (stopped || by_sums) return all.with_work(sizes[i], known, !stopped, so_far);
+    return all.with(sizes[i], known, so_far);
   });
   bounds->value_ms = closed.value_ms;
   bounds->method = closed.method;

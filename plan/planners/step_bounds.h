@@ -3,9 +3,9 @@
 #pragma once
 
 #include "common/base/numbers.h"
-#include "common/pipeline/least_work.h"
 #include "common/pipeline/problem.h"
 #include "plan/planners/bounds.h"
+#include "plan/planners/least_work.h"
 #include "plan/planners/question.h"
 
 namespace automap::planners {
@@ -30,7 +30,7 @@ class WorkBound {
   double ms(const StepSize& size) const;
 
  private:
-  const pipeline::SampleTimes times_;
+  const SampleTimes times_;
   const int devices_;  // replicas of the cluster
 };
 

@@ -10,9 +10,9 @@
 #include "common/base/numbers.h"
 #include "common/pipeline/coarse_profile.h"
 #include "common/pipeline/exact.h"
-#include "common/pipeline/least_work.h"
 #include "plan/planners/candidate.h"
 #include "plan/planners/framework_search.h"
+#include "plan/planners/least_work.h"
 #include "plan/planners/shipped_policy.h"
 #include "plan/planners/step_bounds.h"
 #include "plan/planners/width_planner.h"
@@ -41,7 +41,7 @@ void count_devices(const machine::Cluster& cluster, StepSize* size) {
 
 void count_devices(const machine::Cluster& cluster, StepPlan* plan) {
   count_devices(cluster, &plan->size);
-  for (StepSize& size : plan->considered) count_devices(cluster, &size);
+  for (StepSize& size : plan->bounds.considered) count_devices(cluster, &size);
 }
 
 // Plans of every width that the profile knows, and the best of them. All widths get a share of the effort, the best the
@@ -75,7 +75,7 @@ StepPlan plan_all_widths(const Question& question, const std::vector<StepSize>& 
   StepPlan best = (*best_planner)->finish();
   if (widths.size() == 1) {
     best.result.planning_ms = (*best_planner)->gone_ms();
-    best.all_devices = (*best_planner)->considered_all_devices();
+    best.bounds.all_devices = (*best_planner)->considered_all_devices();
     return best;
   }
   for (const auto& planner : planners) {
@@ -86,33 +86,35 @@ StepPlan plan_all_widths(const Question& question, const std::vector<StepSize>& 
       continue;
     }
     if (const std::optional<WidthAlternative> found = planner->best_look()) best.widths.push_back(*found);
-    best.considered.insert(best.considered.end(), planner->considered().begin(), planner->considered().end());
+    best.bounds.considered.insert(best.bounds.considered.end(), planner->considered().begin(),
+                                  planner->considered().end());
   }
   // Splits that one width alone looked at are no premise of what is said of all.
   if (std::find(further.begin(), further.end(), split_alone(best.size)) == further.end()) {
     const auto alone = [&](const StepSize& size) {
       return std::find(further.begin(), further.end(), split_alone(size)) != further.end();
     };
-    best.considered.erase(std::remove_if(best.considered.begin(), best.considered.end(), alone), best.considered.end());
+    best.bounds.considered.erase(std::remove_if(best.bounds.considered.begin(), best.bounds.considered.end(), alone),
+                                 best.bounds.considered.end());
   }
   best.result.planning_ms = (*best_planner)->gone_ms();
-  best.all_devices = std::all_of(planners.begin(), planners.end(),
-                                 [](const auto& planner) { return planner->considered_all_devices(); });
+  best.bounds.all_devices = std::all_of(planners.begin(), planners.end(),
+                                        [](const auto& planner) { return planner->considered_all_devices(); });
   count_devices(question.cluster, &best);
   return best;
 }
 
 // Planners that answer at once know no bound of their own split.
 void open_bounds(const PlanRequest& request, StepPlan* plan) {
-  plan->open_bounds = true;
+  plan->bounds.open = true;
   if (answers_at_once(request.planner)) {
     plan->result.lower_bound_ms = plan->result.step_ms;
     plan->result.lower_bound_method = pipeline::kBalanceOfWork;
   } else {
-    plan->bounded = {plan->size};
+    plan->bounds.of_value = {plan->size};
   }
   const bool closely = request.planner == PlannerKind::kAuto || request.planner == PlannerKind::kExact;
-  if (closely) plan->simulated_bound_ms = plan->result.simulated_step_ms;
+  if (closely) plan->bounds.simulated_ms = plan->result.simulated_step_ms;
 }
 
 // Planners that answer at once: width, split and number of stages by a coarse profile, the plan by the whole one.
@@ -144,19 +146,19 @@ std::optional<StepPlan> plan_by_a_look(const Question& question, const std::vect
   const WidthPlanner planner(closely, rough.size.width, kInfinity, start);
   StepPlan plan = planner.of_split(rough.size);
   if (!plan.result.plan) return std::nullopt;
-  plan.considered = std::move(rough.considered);
+  plan.bounds.considered = std::move(rough.bounds.considered);
   plan.why_fewer = std::move(rough.why_fewer);
-  plan.all_devices = rough.all_devices;
+  plan.bounds.all_devices = rough.bounds.all_devices;
   plan.widths = std::move(rough.widths);
   for (WidthAlternative& width : plan.widths) {
     if (width.width != plan.size.width) continue;
     width = {width.width, plan.result.plan->num_stages(), plan.result.step_ms, plan.result.simulated_step_ms};
   }
   if (request.lower_bound) {
-    plan.result.lower_bound_ms = std::min(
-        plan.result.step_ms,
-        pipeline::least_step_bound_ms(profile, question.cluster, question.options.replicas, plan.size.batch()));
-    plan.result.lower_bound_method = pipeline::kWorkAndWay;
+    plan.result.lower_bound_ms =
+        std::min(plan.result.step_ms,
+                 least_step_bound_ms(profile, question.cluster, question.options.replicas, plan.size.batch()));
+    plan.result.lower_bound_method = kWorkAndWay;
     plan.result.set_gap();
   }
   plan.result.planning_ms = planner.gone_ms();
@@ -202,19 +204,16 @@ StepPlan search_step(const Question& question) {
 StepPlan plan_step(const Question& question) {
   const Time start = std::chrono::steady_clock::now();
   StepPlan plan = search_step(question);
-  if (!plan.open_bounds) return plan;
+  if (!plan.bounds.open) return plan;
   Question rest = question;
   rest.request.time_limit_s -= seconds_since(start);
-  Bounds bounds = bounds_of(plan);
-  close_bounds(rest, &bounds);
+  plan.bounds = bounds_of(plan);
+  close_bounds(rest, &plan.bounds);
   PlanResult& result = plan.result;
-  result.lower_bound_ms = bounds.value_ms;
-  result.lower_bound_method = bounds.method;
+  result.lower_bound_ms = plan.bounds.value_ms;
+  result.lower_bound_method = plan.bounds.method;
   result.set_gap();
   if (result.gap > kProvenGap) result.proven_ms = 0;
-  plan.simulated_bound_ms = bounds.simulated_ms;
-  plan.open_bounds = false;
-  plan.bounded.clear();
   result.planning_ms = 1e3 * seconds_since(start);
   return plan;
 }

@@ -8,8 +8,8 @@
 #include "common/base/numbers.h"
 #include "common/base/work.h"
 #include "common/machine/chosen_devices.h"
-#include "common/pipeline/least_work.h"
 #include "common/pipeline/placed_work.h"
+#include "plan/planners/least_work.h"
 
 namespace automap::planners {
 namespace {
@@ -107,7 +107,7 @@ class Hope {
  private:
   const Question& question_;
   const std::int64_t batch_;
-  std::map<int, pipeline::SampleTimes> times_;  // by width
+  std::map<int, SampleTimes> times_;  // by width
   double best_ms_ = kInfinity, best_of_several_ms_ = kInfinity;
 };
 

@@ -136,7 +136,7 @@ StepPlan WidthPlanner::finish() {
     const double found_ms = plan.result.length_ms();
     look_at_halves(found_ms);
     if (plan.result.plan && !(best_look_ms() < found_ms)) {
-      plan.considered = considered_;
+      plan.bounds.considered = considered_;
       return plan;
     }
     looks_.push_back({plan.size, std::move(plan.problem), std::move(plan.result)});
@@ -159,7 +159,7 @@ StepPlan WidthPlanner::finish() {
     plan.problem = std::move(best->problem);
     plan.result = std::move(best->result);
     plan.result.cut_by_time = plan.result.cut_by_time || cut_by_time_;
-    plan.considered = sizes;
+    plan.bounds.considered = sizes;
     plan.why_fewer = fewer;
     return plan;
   }
@@ -186,7 +186,7 @@ StepPlan WidthPlanner::finish() {
       fewer = why_fewer(plan.size);
     }
   }
-  plan.considered = sizes;
+  plan.bounds.considered = sizes;
   plan.why_fewer = fewer;
   collect_alternatives(plan.result);
   return plan;

@@ -56,6 +56,27 @@ TableRow row_of_line(std::string_view line, std::size_t number, const std::strin
   return row;
 }
 
+// The next line, without blanks around it; it is taken from the text.
+std::string_view take_line(std::string_view* text) {
+  const std::size_t end = text->find('\n');
+  const std::string_view line = without_blanks(text->substr(0, end));
+  *text = end == std::string_view::npos ? std::string_view() : text->substr(end + 1);
+  return line;
+}
+
+bool is_row(std::string_view line) {
+  return !line.empty() && line.front() != '#';
+}
+
+// `shown`: makes the text of what stands in the file.
+template <typename Shown>
+double time_in_range(double ms, const Shown& shown, const std::string& where) {
+  if (ms < 0 || !in_file_range(ms)) {
+    throw Error(ErrorKind::kData, where + ": found " + shown() + ", expected a time: " + kFileRange, kMeasuredHint);
+  }
+  return ms;
+}
+
 }  // namespace
 
 std::string lower_case(std::string_view text) {
@@ -69,60 +90,42 @@ std::vector<TableRow> table_rows(std::string_view text, const std::string& sourc
   std::size_t number = 0;
   while (!text.empty()) {
     ++number;
-    const std::size_t end = text.find('\n');
-    const std::string_view line = without_blanks(text.substr(0, end));
-    text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
-    if (!line.empty() && line.front() != '#') rows.push_back(row_of_line(line, number, source));
+    const std::string_view line = take_line(&text);
+    if (is_row(line)) rows.push_back(row_of_line(line, number, source));
   }
   return rows;
 }
 
 bool has_column(std::string_view text, std::string_view name) {
-  while (!text.empty()) {
-    const std::size_t end = text.find('\n');
-    const std::string_view line = without_blanks(text.substr(0, end));
-    text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
-    if (line.empty() || line.front() == '#') continue;
-    for (std::size_t at = 0; at <= line.size();) {
-      const std::size_t comma = std::min(line.find(',', at), line.size());
-      std::string_view field = without_blanks(line.substr(at, comma - at));
-      if (field.size() >= 2 && field.front() == '"' && field.back() == '"') field = field.substr(1, field.size() - 2);
-      if (lower_case(field) == name) return true;
-      at = comma + 1;
-    }
-    return false;
+  std::string_view header;
+  while (!text.empty() && !is_row(header)) header = take_line(&text);
+  if (!is_row(header)) return false;
+  for (std::size_t at = 0; at <= header.size();) {
+    const std::size_t comma = std::min(header.find(',', at), header.size());
+    std::string_view field = without_blanks(header.substr(at, comma - at));
+    if (field.size() >= 2 && field.front() == '"' && field.back() == '"') field = field.substr(1, field.size() - 2);
+    if (lower_case(field) == name) return true;
+    at = comma + 1;
   }
   return false;
 }
 
 double checked_time(double ms, const std::string& where) {
-  if (ms < 0 || !in_file_range(ms)) {
-    throw Error(ErrorKind::kData, where + ": found a time of " + std::to_string(ms) + " ms, expected " + kFileRange,
-                kMeasuredHint);
-  }
-  return ms;
+  return time_in_range(
+      ms, [&] { return std::to_string(ms) + " ms"; }, where);
 }
 
 double time_of_text(std::string_view text, const std::string& where) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size() || value < 0 || !in_file_range(value)) {
-    throw Error(ErrorKind::kData,
-                where + ": found '" + excerpt(text, kShownColumns) + "', expected a time: " + kFileRange,
-                kMeasuredHint);
-  }
-  return value;
+  const bool number = error == std::errc() && end == text.data() + text.size();
+  return time_in_range(
+      number ? value : -1, [&] { return "'" + excerpt(text, kShownColumns) + "'"; }, where);
 }
 
 double time_of_json(const Json& value, const std::string& where) {
-  const double found = value.is_number() ? value.get<double>() : -1;
-  if (found < 0 || !in_file_range(found)) {
-    throw Error(ErrorKind::kData,
-                where + ": found " + excerpt(value.dump(-1, Json::BadUtf8::kReplace), kShownColumns) +
-                    ", expected a time: " + kFileRange,
-                kMeasuredHint);
-  }
-  return found;
+  const auto shown = [&] { return excerpt(value.dump(-1, Json::BadUtf8::kReplace), kShownColumns); };
+  return time_in_range(value.is_number() ? value.get<double>() : -1, shown, where);
 }
 
 }  // namespace automap::measured

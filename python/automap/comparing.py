@@ -14,7 +14,7 @@ NO_ROWS = frozenset("json dump-config help help-all version".split())
 
 @dataclass(frozen=True)
 class System:
-    """One system's plan. `record`: as automap-compare prints it (docs/formats/systems.md)."""
+    """One system's plan. `record`: as automap-compare prints it (docs/formats/printed.md)."""
 
     record: dict = field(repr=False)
 

@@ -21,7 +21,7 @@ class Profile:
     """The forward instructions of a step in the order of its data flow, and what each costs. Times are in ms, sizes in bytes, of one
     micro-batch of `micro_batch_size` samples on one device of the kind `device`.
 
-    `record`: what automap-profile --json prints (automap.profile-report/1, docs/formats/profile-json.md). `columns`: by the
+    `record`: what automap-profile --json prints (automap.profile-report/1, docs/formats/printed.md). `columns`: by the
     names of docs/formats/profile.md a list each with one element for every position, numbers (float) or texts. A notebook
     shows a table of layers.
     """

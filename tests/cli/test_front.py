@@ -1,5 +1,6 @@
 """automap COMMAND runs automap-COMMAND; what all programs have in common."""
 
+import re
 import shutil
 import subprocess
 import unittest
@@ -82,6 +83,11 @@ class EveryProgram(ProgramTest):
                 self.assertEqual(everything.count(f"\n  {option} "), 1, (program, option))
             for line in everything.splitlines():
                 self.assertLessEqual(len(line), 110, (program, line))
+
+    def test_usual_help_is_short(self):
+        for program, most in (("automap-train", 25), ("automap-infer", 40)):
+            options = re.findall(r"^  (?:-\w, )?--\w", run(program, "--help").stdout, flags=re.M)
+            self.assertLessEqual(len(options), most, program)
 
     def test_help_goes_where_it_is_piped(self):
         # The reader takes one line and leaves: no complaint, no crash.

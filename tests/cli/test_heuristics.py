@@ -83,7 +83,7 @@ class Plans(HeuristicsTest):
                 self.assertNotIn("Assistants lose", says)
 
     def test_the_sentence_stands_where_it_belongs(self):
-        for path in ("docs/heuristics.md", "plan/heuristics/planning.h", "plan/heuristics/work_graph.h"):
+        for path in ("docs/heuristics.md", "plan/systems/heuristics/planning.h", "plan/systems/heuristics/work_graph.h"):
             text = " ".join((SOURCE / path).read_text().replace("//", " ").split())
             self.assertIn(OURS, text, path)
 

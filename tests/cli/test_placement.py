@@ -1,4 +1,4 @@
-"""automap-search placement: plans, what they say, and bad input. The algorithms themselves: tests/plan/placement."""
+"""automap-search placement: plans, what they say, and bad input. The algorithms themselves: tests/plan/systems/placement."""
 
 import json
 import os

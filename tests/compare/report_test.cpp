@@ -1,4 +1,4 @@
-// Reports of planted answers, and the systems that can be chosen.
+// Reports of planted answers.
 #include "compare/report.h"
 
 #include <gmock/gmock.h>
@@ -6,14 +6,13 @@
 
 #include <sstream>
 
-#include "common/base/error.h"
 #include "common/base/json.h"
 #include "common/base/text_table.h"
-#include "compare/other_spaces.h"
 
 namespace automap::compare {
 namespace {
 
+using systems::Judge;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -22,7 +21,7 @@ Compared planted() {
   compared.model = "mo<del>";
   compared.cluster = "pair";
   compared.batch = 1024;
-  compared.systems = systems_of("automap,alpa,dapple");
+  compared.systems = systems::systems_of("automap,alpa,dapple");
   Answer ours;
   ours.found = true;
   ours.plan = "2 stages of 1 device, 4 micro-batches of 256";
@@ -38,24 +37,6 @@ Compared planted() {
   none.why_not = "nothing fits";
   compared.answers = {ours, alpa, none};
   return compared;
-}
-
-// Two nodes of 3 bytes on two accelerators of 4.
-TEST(OtherSpaces, MemoryIsAShareOfADevice) {
-  placement::Workload workload;
-  workload.accelerators = 2;
-  workload.memory_bytes = 4;
-  for (int i = 0; i < 2; ++i) {
-    placement::Node node;
-    node.name = "n", node.id = i, node.accelerator_ms = 1, node.cpu_ms = 10, node.bytes = 3;
-    workload.nodes.push_back(node);
-  }
-  workload.edges = {{0, 1}};
-  Question question;
-  question.workload = &workload;
-  const Answer answer = plan_tarnawski(question);
-  ASSERT_TRUE(answer.found);
-  EXPECT_DOUBLE_EQ(answer.fullest_share, 0.75);
 }
 
 TEST(CompareReport, FitsTheTerminal) {
@@ -160,25 +141,6 @@ TEST(CompareReport, ThePageHidesNoMarkup) {
   EXPECT_THAT(page, HasSubstr("mo&lt;del&gt;"));
   EXPECT_THAT(page, Not(HasSubstr("mo<del>")));
   EXPECT_THAT(page, HasSubstr("<svg"));
-}
-
-TEST(CompareSystems, AreChosenByName) {
-  // For a workload there are more systems: the ways to place it.
-  EXPECT_EQ(systems_of("all", true).size(), all_systems().size());
-  EXPECT_EQ(systems_of("all").size(), 12u);
-  EXPECT_STREQ(systems_of("placement-greedy")[0]->name, "greedy");
-  const auto chosen = systems_of("alpa,automap,alpa");
-  ASSERT_EQ(chosen.size(), 2u);
-  EXPECT_STREQ(chosen[0]->key, "alpa");
-  for (const char* wrong : {"", "alpha", "alpa,", "automap,,alpa"}) {
-    try {
-      systems_of(wrong);
-      FAIL() << wrong;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-      EXPECT_THAT(error.what(), HasSubstr("no system is called"));
-    }
-  }
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 #include "common/base/error.h"
 #include "common/hlo/hlo_reader.h"
-#include "plan/soap/proposals.h"
+#include "plan/systems/soap/proposals.h"
 
 namespace automap::emit {
 namespace {

@@ -280,7 +280,7 @@ TEST(Frameworks, BruteForce) {
       if (found.result.simulated_step_ms > best[f] * (1 + 1e-9)) ++longer;
       EXPECT_LE(found.result.simulated_step_ms, best[f] * 1.1) << all_frameworks()[f].name << " of " << seed;
       EXPECT_LE(found.result.lower_bound_ms, found.result.step_ms * (1 + 1e-9));
-      EXPECT_LE(found.simulated_bound_ms, best[f] * (1 + 1e-9));
+      EXPECT_LE(found.bounds.simulated_ms, best[f] * (1 + 1e-9));
     }
   }
   EXPECT_GT(compared, 0);

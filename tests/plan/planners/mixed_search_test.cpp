@@ -9,11 +9,11 @@
 
 #include "common/base/error.h"
 #include "common/base/numbers.h"
-#include "common/pipeline/any_width.h"
 #include "common/pipeline/exact.h"
 #include "common/pipeline/random_problem.h"
 #include "common/pipeline/schedule.h"
 #include "common/pipeline/warmup.h"
+#include "plan/planners/any_width.h"
 #include "plan/planners/effort.h"
 #include "plan/planners/step_choice.h"
 #include "tests/plan/planners/random_width.h"
@@ -235,15 +235,15 @@ TEST(MixedWidths, TheSearchIsOftenTheLeastOfAll) {
     const Bounds bounds = bounds_of(searched);
     const Candidate found = candidate_of("", std::move(searched));
     const double best = least_of_all(*mixed);
-    const auto one = best_mixed(question, found, bounds);
+    const auto one = best_mixed("", question, found, bounds);
     if (best == kInfinity) continue;
     ++compared;
     if (!one) {
       ++missed;
       continue;
     }
-    EXPECT_DOUBLE_EQ(one->simulated_step_ms, one->problem->simulated_ms(one->plan));
-    EXPECT_TRUE(differ(one->plan.widths));
+    EXPECT_DOUBLE_EQ(one->simulated_step_ms, one->mixed->simulated_ms(one->mixed_plan()));
+    EXPECT_TRUE(differ(one->mixed_plan().widths));
     // Other splits of the batch are looked at, too.
     const double gap = one->simulated_step_ms / best - 1;
     least += gap < 1e-9;
