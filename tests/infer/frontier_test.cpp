@@ -75,7 +75,9 @@ TEST(RentedParts, OfServersThatDifferInPriceAloneAreAllLookedAt) {
   EXPECT_THAT(parts[1].devices, ElementsAre(1));
   // Beside one another they keep their prices.
   for (const Rented& part : rented_parts(cluster_of({cheap, dear, {1, 2, 100, 10, "b"}}))) {
-    if (part.devices == std::vector<int>{0, 1}) EXPECT_EQ(part.cluster.servers.size(), 2u);
+    if (part.devices == std::vector<int>{0, 1}) {
+      EXPECT_EQ(part.cluster.servers.size(), 2u);
+    }
   }
 }
 
