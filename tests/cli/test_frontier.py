@@ -1,9 +1,11 @@
 """automap-infer --minimize, --within, --reach and --price: how many devices to rent, and what a plan costs."""
 
 import json
+import signal
+import subprocess
 import unittest
 
-from programs import FIXTURES, SOURCE, ProgramTest, profile_csv, run
+from programs import BIN, FIXTURES, SANITIZED, SOURCE, TIMEOUT_S, ProgramTest, environment, profile_csv, run
 
 try:
     import jsonschema
@@ -143,6 +145,20 @@ class Frontier(ProgramTest):
         chosen = [p["chosen"] for p in plan["frontier"]["points"]]
         self.assertFalse(found[0])
         self.assertEqual(chosen.index(True), found.index(True))
+
+    @unittest.skipIf(SANITIZED, "how far a search has come is told by its processor time")
+    def test_a_signal_leaves_the_best_of_what_was_looked_at(self):
+        command = [BIN / "automap-infer", FIXTURES / "bert48.hlo.gz", "--cluster", "config-c", "--minimize", "devices", "--within", "20%", "--json"]
+        process = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.addCleanup(process.kill)
+        # Past the model's profile, far from the last of eight parts.
+        self.use_processor(process, 3)
+        process.send_signal(signal.SIGTERM)
+        plan = json.loads(process.communicate(timeout=TIMEOUT_S)[0])
+        self.assertEqual(process.returncode, 75)
+        self.assertTrue(plan["frontier"]["stopped"])
+        self.assertEqual(sum(p["chosen"] for p in plan["frontier"]["points"]), 1)
+        self.assertLess(len(plan["frontier"]["points"]), 7)
 
     def test_refusals(self):
         half = self.cluster(servers(1, 2, "slow", price_per_device_hour=1), servers(1, 2, "fast"))
