@@ -27,6 +27,7 @@
 #include "common/pipeline/plan_json.h"
 #include "infer/document.h"
 #include "infer/explain.h"
+#include "infer/frontier.h"
 #include "infer/input.h"
 #include "infer/kernels_alone.h"
 #include "infer/measured.h"
@@ -35,6 +36,7 @@
 #include "infer/options.h"
 #include "infer/pictures.h"
 #include "infer/plan_file.h"
+#include "infer/prices.h"
 #include "infer/report.h"
 #include "infer/software.h"
 #include "infer/summary.h"
@@ -80,6 +82,7 @@ struct Call {
   AtomicFile* plan_file = nullptr;  // of the outputs
   std::optional<PictureFiles> pictures;
   machine::Cluster given_cluster, cluster;  // as its file has it; with what is known of software and links
+  std::optional<Rented> rented;             // the part of given_cluster that `cluster` is (--minimize)
   PlanInput input;
   planners::Question question;
   // By which the question's times are corrected; the input's and the cluster's stay as estimated.
@@ -218,7 +221,7 @@ void read_software(Call& call, const PlanInput* known) {
   }
   bool profile = false;
   if (software != nullptr && has_times(*software)) {
-    if (known == nullptr) call.bytes = read_model_bytes(options.input.path);
+    if (known == nullptr && !call.bytes) call.bytes = read_model_bytes(options.input.path);
     profile = known != nullptr ? !known->of_module() : is_profile(*call.bytes, input_name(options.input.path));
   }
   call.runs_in = run_in(software, named, profile, &options, &call.cluster);
@@ -230,11 +233,21 @@ void read_software(Call& call, const PlanInput* known) {
   if (call.runs_in.timed) call.table.set_unless_given("software", software->name, "--for");
 }
 
+// The cluster with the prices that are known.
+machine::Cluster read_cluster(const InferOptions& options) {
+  machine::Cluster cluster = machine::load_cluster(options.cluster);
+  if (!options.price.empty()) {
+    set_prices(options.price, &cluster);
+    check_prices(cluster, false);
+  }
+  return cluster;
+}
+
 // `figure`: one of the cluster's that is varied.
 void read_machines(Call& call, const PlanInput* known = nullptr,
                    const std::function<machine::Cluster(machine::Cluster)>& figure = {}) {
   InferOptions& options = call.options;
-  call.cluster = machine::load_cluster(options.cluster);
+  call.cluster = read_cluster(options);
   if (figure) call.cluster = figure(std::move(call.cluster));
   call.given_cluster = call.cluster;
   read_software(call, known);
@@ -336,7 +349,7 @@ ReportOptions report_options(const Call& call, double free_plan_ms) {
   report.width = report_width();
   report.batch_given = options.batch != "auto" || call.given.has_value() ||
                        (options.micro_batch != "auto" && options.micro_batches != "auto");
-  report.cluster_devices = call.cluster.num_devices();
+  report.cluster_devices = call.rented ? call.given_cluster.num_devices() : call.cluster.num_devices();
   report.free_plan_ms = free_plan_ms;
   if (limits_plans(*call.framework)) {
     report.framework = call.framework->name;
@@ -360,6 +373,10 @@ void complete(const Call& call, const ReportOptions& report, PlanDocument& docum
     document.measured_step = call.measured;
     document.estimates.insert(document.estimates.begin(), correction_text(*call.measured));
   }
+  if (const double price = price_per_hour(call.cluster); price > 0) {
+    const pipeline::PlanUtilization& use = document.utilization;
+    document.cost = pipeline::cost_of(price, document.simulated_step_ms, use.samples_per_s, use.tokens_per_s);
+  }
   if (!call.documented()) return;
   note_provenance(call, document);
   document.report = summary_sentences(document, report);
@@ -370,7 +387,8 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
   const ReportOptions report = report_options(call, free_plan_ms);
   complete(call, report, document);
   if (call.plan_file) call.plan_file->write(to_json_text(document));
-  call.pictures->write({&document, &placed, &call.cluster, nullptr, report, options.output == "-" ? "" : options.output,
+  const machine::Cluster& cluster = call.rented ? call.given_cluster : call.cluster;
+  call.pictures->write({&document, &placed, &cluster, nullptr, report, options.output == "-" ? "" : options.output,
                         asked_text(call.table)});
   call.outputs.prepare();
   // Warnings come first, because they change how the answer is read.
@@ -409,8 +427,10 @@ void tell_framework(const Call& call, const pipeline::PlacedPlan& placed, PlanDo
   const planners::Framework* framework =
       limits_plans(*call.question.framework) ? call.question.framework : call.input.made_with;
   if (framework == nullptr) return;
+  planners::Question question = call.question;
+  if (call.rented) question.cluster = call.given_cluster;  // as the document numbers devices
   const auto told_to = [&](const planners::Framework& one) {
-    return to_type(document, call.question, placed, one, call.sequence_parallel());
+    return to_type(document, question, placed, one, call.sequence_parallel());
   };
   document.to_type = told_to(*framework);
   if (document.to_type->cannot.empty() || limits_plans(*call.question.framework)) return;
@@ -575,13 +595,8 @@ void add_planner_table(const planners::Question& question, const planners::Candi
                               plural(plan.size.width, "device") + ": no planner alone mixes widths");
 }
 
-// Searches for a plan; the program's exit code.
-int run_search(Call& call) {
-  const StopToken stop;
-  const planners::Answer answer = find_answer(call);
-  if (!answer.one_width.found()) fail_without_plan(call.question, answer.notes, call.options.limit != "all");
-  PlanDocument document =
-      document_of(call.question, answer, call.input, call.options.input.device, narrowing_options(call.table));
+// Completes and prints the document of a search; the program's exit code.
+int show_answer(Call& call, const planners::Answer& answer, PlanDocument document) {
   document.warnings.insert(document.warnings.end(), call.departures.begin(), call.departures.end());
   if (call.measured) {
     const std::string beyond = beyond_peak(document.utilization);
@@ -605,6 +620,16 @@ int run_search(Call& call) {
   }
   print_document(call, std::move(document), answer.plan().placed, answer.free_plan_ms);
   return StopToken::stop_requested() ? kExitStoppedEarly : 0;
+}
+
+// Searches for a plan; the program's exit code.
+int run_search(Call& call) {
+  const StopToken stop;
+  const planners::Answer answer = find_answer(call);
+  if (!answer.one_width.found()) fail_without_plan(call.question, answer.notes, call.options.limit != "all");
+  return show_answer(
+      call, answer,
+      document_of(call.question, answer, call.input, call.options.input.device, narrowing_options(call.table)));
 }
 
 // Checks and takes the options, before anything is read.
@@ -727,6 +752,116 @@ int run_varied(const Call& call, int argc, char** argv) {
   return any ? 0 : exit_code(ErrorKind::kInfeasible);
 }
 
+// The question asked on one part of the cluster.
+struct AskedPart {
+  Call call;
+  planners::Answer answer;
+  PlanDocument document;
+};
+
+// What a part of the cluster is asked with.
+struct PartsCall {
+  int argc = 0;
+  char** argv = nullptr;
+  std::string bytes;               // of the model
+  std::optional<PlanInput> known;  // of a part that was asked before
+};
+
+// Throws as a call of its own would.
+std::unique_ptr<AskedPart> ask_part(PartsCall& of, const Rented& rented) {
+  auto asked = std::make_unique<AskedPart>();
+  Call& call = asked->call;
+  declare_options(call.table, call.options);
+  call.table.parse(of.argc, of.argv);
+  take_options(call);
+  call.bytes = of.bytes;
+  call.rented = rented;
+  read_machines(call, of.known ? &*of.known : nullptr, [&](const machine::Cluster&) { return rented.cluster; });
+  call.given_cluster = read_cluster(call.options);
+  read_policy(call);
+  read_model(call);
+  if (!of.known) of.known = call.input;
+  ask(call);
+  asked->answer = find_answer(call);
+  if (!asked->answer.one_width.found()) {
+    fail_without_plan(call.question, asked->answer.notes, call.options.limit != "all");
+  }
+  std::vector<std::string> within = narrowing_options(call.table);
+  if (!rented.whole) within.push_back(servers_text(rented));
+  PlanDocument& document = asked->document =
+      document_of(call.question, asked->answer, call.input, call.options.input.device, std::move(within));
+  for (pipeline::PlanStage& stage : document.stages) {
+    for (int& number : stage.device_numbers) number = rented.devices.at(static_cast<std::size_t>(number - 1)) + 1;
+  }
+  return asked;
+}
+
+// Asks about parts of the cluster, and prints the answer of the one that is chosen; the program's exit code.
+int run_frontier(Call& call, int argc, char** argv, const FrontierRequest& request) {
+  const StopToken stop;
+  const machine::Cluster cluster = read_cluster(call.options);
+  check_prices(cluster, request.least == "cost");
+  PartsCall of{argc, argv, read_model_bytes(call.options.input.path), {}};
+  std::vector<Rented> rented = rented_parts(cluster);
+  std::vector<pipeline::FrontierPoint> points;
+  std::unique_ptr<AskedPart> best;
+  std::optional<std::size_t> chosen, kept;  // kept: whose answer `best` is
+  std::optional<Error> first;
+  bool stopped = false;
+  for (std::size_t p = 0; p < rented.size() && !stopped; ++p) {
+    pipeline::FrontierPoint point;
+    point.devices = static_cast<int>(rented[p].devices.size());
+    point.servers = servers_text(rented[p]);
+    std::unique_ptr<AskedPart> asked;
+    try {
+      asked = ask_part(of, rented[p]);
+      const PlanDocument& document = asked->document;
+      const pipeline::PlanUtilization& use = document.utilization;
+      point.step_ms = document.simulated_step_ms;
+      point.samples_per_s = use.samples_per_s;
+      point.tokens_per_s = use.tokens_per_s;
+      point.cost =
+          pipeline::cost_of(price_per_hour(rented[p].cluster), point.step_ms, use.samples_per_s, use.tokens_per_s);
+      point.plan = kind_text(document);
+    } catch (const Error& e) {
+      if (e.kind() == ErrorKind::kStopped && chosen) break;
+      if (e.kind() != ErrorKind::kInfeasible) throw;
+      point.why = e.what();
+      if (!first) first = e;
+    }
+    stopped = StopToken::stop_requested();
+    // A search that was stopped says little of its part, but may be all there is.
+    if (stopped && chosen) break;
+    points.push_back(std::move(point));
+    chosen = choose(points, request, cluster.name);
+    if (chosen == p) {
+      best = std::move(asked);
+      kept = p;
+    }
+    if (p + 1 < rented.size() || stopped) continue;
+    if (std::optional<Rented> next = part_between(cluster, rented, points, request)) rented.push_back(*std::move(next));
+  }
+  if (!chosen) throw *first;
+  stopped = StopToken::stop_requested();
+  if (chosen != kept) {
+    if (stopped) {
+      chosen = kept;
+    } else {
+      best = ask_part(of, rented[*chosen]);
+    }
+  }
+  best->document.frontier = frontier_of(std::move(points), *chosen, request);
+  best->document.frontier->stopped = stopped;
+  if (stopped) {
+    best->document.warnings.emplace_back("stopped by a signal: not all parts of the cluster were looked at");
+  }
+  best->call.outputs = std::move(call.outputs);
+  best->call.plan_file = call.plan_file;
+  best->call.pictures = call.pictures;
+  best->call.options.sensitivity = call.options.sensitivity;
+  return show_answer(best->call, best->answer, std::move(best->document));
+}
+
 int infer_main(int argc, char** argv) {
   Call call;
   InferOptions& options = call.options;
@@ -746,6 +881,9 @@ int infer_main(int argc, char** argv) {
   check_events(call);
   if (!options.output.empty()) call.plan_file = &call.outputs.add(options.output);
   call.pictures.emplace(options, &call.outputs);
+  if (const std::optional<FrontierRequest> request = frontier_asked(call.table, options)) {
+    return run_frontier(call, argc, argv, *request);
+  }
   read_machines(call);
   // Before the input is read, so that a wrong policy is refused at once.
   read_policy(call);

@@ -14,6 +14,7 @@
 #include "common/machine/cluster.h"
 #include "common/machine/cluster_names.h"
 #include "infer/explain.h"
+#include "infer/frontier.h"
 #include "infer/pictures.h"
 #include "infer/software.h"
 #include "infer/vary.h"
@@ -163,6 +164,14 @@ void declare_step(OptionTable& table, InferOptions& o) {
       .reads_file()
       .metavar("CLUSTER")
       .shown_default("none: it must be given")
+      .traits(kAsked);
+  table
+      .add(&o.price, "price",
+           "what a device costs for an hour, in any currency: 2.5 of all, or h100=2.5,a100-80gb=1.2; for what a step "
+           "costs, and --minimize cost")
+      .no_file()
+      .metavar("P|DEVICE=P,...")
+      .shown_default("as the cluster file says")
       .traits(kAsked);
   table.add(&o.batch, "batch", "samples per step; auto: 16 times the module's own batch, up to 256")
       .no_file()
@@ -322,6 +331,27 @@ void declare_given(OptionTable& table, InferOptions& o) {
                    "plans with times corrected by it")
       .range(1e-6, 1e6)
       .traits(kAsked);
+  table.group("How many devices to rent");
+  table
+      .add(
+          &o.minimize, "minimize",
+          "plan on parts of the cluster (whole servers, and 1, 2, 4, ... devices of one) and take the fastest, the one "
+          "of fewest devices or the cheapest; the table has all. none: plan on all of it")
+      .choices({"none", "time", "devices", "cost"})
+      .traits(kAsked | kOfSearch);
+  table
+      .add(&o.within, "within",
+           "with --minimize devices or cost: of those whose step is at most so much longer than the fastest, as in 10%")
+      .no_file()
+      .metavar("PERCENT%")
+      .traits(kAsked | kOfSearch);
+  table
+      .add(&o.reach, "reach",
+           "of those that train so many tokens a second, or samples, as in 250k or 64samples; without --minimize: the "
+           "fewest devices")
+      .no_file()
+      .metavar("N[tokens|samples]")
+      .traits(kAsked | kOfSearch);
   table.group("Several questions in a row");
   table
       .add(&o.vary, "vary",
@@ -510,6 +540,7 @@ void check_mode(const OptionTable& table, const InferOptions& o) {
     throw Error(ErrorKind::kUsage, "--stages " + o.stages + " is above --max-stages " + std::to_string(o.max_stages),
                 "--max-stages is for --stages auto: drop one of them");
   }
+  frontier_asked(table, o);
   check_pictures(o);
   check_explained(o.explain);
   if (o.json && !o.explain.empty()) {

@@ -32,6 +32,7 @@ struct InferOptions {
   pipeline::ProblemOptions problem;
   std::string batch = "auto", micro_batch = "auto", micro_batches = "auto", replicas = "whole",
               gradient_sync = "overlap";
+  std::string price, minimize = "none", within = "none", reach = "none";  // infer/prices.h, infer/frontier.h
   std::string zero = "auto", recompute = "auto", state_factor = "auto";
   bool optimizer = true, allow_idle_stages = false;
   double bucket_mib = 25, memory_reserve = 10;

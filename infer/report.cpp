@@ -11,7 +11,9 @@
 #include "common/base/text_table.h"
 #include "common/pipeline/exact.h"
 #include "infer/document.h"
+#include "infer/frontier_report.h"
 #include "infer/report_parts.h"
+#include "infer/summary.h"
 #include "infer/utilization.h"
 
 namespace automap::infer {
@@ -623,6 +625,7 @@ std::string usual_batch_text(const PlanDocument& document, const ReportOptions& 
 
 std::string asked_tables_text(const PlanDocument& document, const ReportOptions& options) {
   std::string out;
+  if (document.frontier) out += "\n" + frontier_text(*document.frontier, summary_width());
   if (options.kinds_asked && !document.corners.empty()) out += "\n" + corners_text(document.corners, options.width);
   if (document.planner_table) {
     out += "\n" + planner_table_text(*document.planner_table, options.width);
@@ -689,9 +692,10 @@ std::string report_text(const PlanDocument& document, const Problem& problem, co
   if (document.planner != "given") sentences += planned_text(document);
   sentences += limits_text(document) + estimates_text(document) + inside_replicas_text(document);
   out += wrap_lines(sentences, width);
-  for (const std::string& part : {compared_text(document, options),
-                                  document.sensitivity.empty() ? "" : sensitivity_text(document.sensitivity, width),
-                                  cuts_text(document, width)}) {
+  for (const std::string& part :
+       {document.frontier ? frontier_text(*document.frontier, width) : "", compared_text(document, options),
+        document.sensitivity.empty() ? "" : sensitivity_text(document.sensitivity, width),
+        cuts_text(document, width)}) {
     if (!part.empty()) out += "\n" + part;
   }
   return out;

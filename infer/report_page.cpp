@@ -6,6 +6,7 @@
 #include "common/base/join.h"
 #include "common/base/markup.h"
 #include "common/base/text_table.h"
+#include "infer/frontier_report.h"
 #include "infer/summary.h"
 #include "plan/emit/to_type.h"
 #include "plan/pictures/memory_bars.h"
@@ -197,6 +198,7 @@ std::string report_html(const ReportPage& asked) {
   const std::string& title = page.timeline->title;
   std::string body = "<h1>" + escape_markup(title) + "</h1>\n" + question_markup(page);
   body += section("Answer", answer_markup(page));
+  if (document.frontier) body += section("How many devices", table_markup(frontier_table(*document.frontier)));
   body += section("How to run it", run_markup(page));
   body += section("Servers and devices", pictures::servers_markup(*page.cluster, document));
   body += section("Layers by stage", stages_markup(document));

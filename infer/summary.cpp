@@ -11,6 +11,7 @@
 #include "common/base/text_table.h"
 #include "infer/document.h"
 #include "infer/explain.h"
+#include "infer/frontier_report.h"
 #include "infer/measured.h"
 #include "plan/planners/kinds.h"
 #include "plan/planners/leaner.h"
@@ -338,6 +339,8 @@ std::vector<Entry> entries_of(const PlanDocument& document, const ReportOptions&
   };
   add(kPlan, headline_text(document, options), true, 3);
   add(kTakes, figures_text(document, options), true, 3);
+  if (document.frontier) add("Chosen", chosen_text(*document.frontier), true, 2);
+  if (document.cost) add("Costs", cost_text(*document.cost), true, 1);
   // Software is twice the time, now and then.
   add("Assumes", assumptions_text(options), !options.software.empty(), 1);
   add(kTimed, document.measured_step ? measured_text(*document.measured_step) : "", true, 4);

@@ -45,7 +45,10 @@ void add_server(const Server& server, int devices, Cluster* part) {
   ServerGroup one = *server.group;
   one.count = 1;
   one.devices = devices;
-  if (!part->servers.empty() && are_alike(part->servers.back(), one)) {
+  const auto joins = [&](const ServerGroup& last) {
+    return are_alike(last, one) && last.price_per_device_hour == one.price_per_device_hour;
+  };
+  if (!part->servers.empty() && joins(part->servers.back())) {
     ++part->servers.back().count;
   } else {
     part->servers.push_back(std::move(one));

@@ -25,6 +25,7 @@ namespace {
 
 constexpr const char* kSchemaPrefix = "automap.cluster/";
 constexpr int kClusterVersion = 1;
+constexpr const char* kPricePerDeviceHour = "price_per_device_hour";
 constexpr std::uint64_t kMaxClusterBytes = 16 << 20;
 // The largest ratio between a figure and the measurement of the same links.
 constexpr double kLargestContradiction = 2;
@@ -75,7 +76,8 @@ double measured_intra(const JsonValue& value, const ServerGroup& servers, bool d
 // `links`: the file's for all servers; may be empty. `devices`: that the file describes.
 ServerGroup read_servers(const JsonValue& value, const MeasuredLinks& links, const std::string& folder,
                          const std::map<std::string, DeviceType>& devices) {
-  value.only_keys({"count", "devices", "intra_gbytes_per_s", "inter_gbytes_per_s", "device", "collectives"});
+  value.only_keys(
+      {"count", "devices", "intra_gbytes_per_s", "inter_gbytes_per_s", "device", "collectives", kPricePerDeviceHour});
   ServerGroup servers;
   if (value.json().contains("count")) servers.count = static_cast<int>(value.at("count").integer(1, kMaxDevices));
   servers.devices = static_cast<int>(value.at("devices").integer(1, kMaxDevices));
@@ -103,6 +105,13 @@ ServerGroup read_servers(const JsonValue& value, const MeasuredLinks& links, con
     servers.intra_gbytes_per_s = measured_intra(value, servers, devices.count(servers.device) > 0);
   }
   servers.inter_gbytes_per_s = any_number(value.at("inter_gbytes_per_s"));
+  if (value.json().contains(kPricePerDeviceHour)) {
+    const JsonValue price = value.at(kPricePerDeviceHour);
+    servers.price_per_device_hour = any_number(price);
+    if (!in_figure_range(servers.price_per_device_hour)) {
+      price.wrong(std::string("a price ") + kFigureRange, "leave it out where nobody pays");
+    }
+  }
   return servers;
 }
 
@@ -277,6 +286,7 @@ std::string to_json_text(const Cluster& cluster) {
     servers["inter_gbytes_per_s"] = group.inter_gbytes_per_s;
     servers["device"] = group.device;
     if (!group.links.empty()) servers["collectives"] = collectives_json(group.links);
+    if (group.price_per_device_hour > 0) servers[kPricePerDeviceHour] = group.price_per_device_hour;
     document["servers"].push_back(std::move(servers));
   }
   document["intra_latency_us"] = cluster.intra_latency_us;

@@ -30,6 +30,7 @@ struct ServerGroup {
   std::string device;             // key into Cluster::devices
   // Measurements of its links, which replace the figures above; empty: ring formulas.
   MeasuredLinks links = {};
+  double price_per_device_hour = 0;  // in any one currency; 0: nobody says it
 };
 
 struct Cluster {

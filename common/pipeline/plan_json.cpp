@@ -684,6 +684,8 @@ std::string to_json_text(const PlanDocument& document) {
   if (document.planner_table) json["planner_table"] = planner_table_json(*document.planner_table);
   if (!document.sensitivity.empty()) json["sensitivity"] = sensitivity_json(document.sensitivity);
   if (document.measured_step) json["measured_step"] = measured_step_json(*document.measured_step);
+  if (document.cost) json["cost"] = cost_json(*document.cost);
+  if (document.frontier) json["frontier"] = frontier_json(*document.frontier);
   if (document.to_type) {
     json["to_type"] = {{"framework", document.to_type->framework},
                        {"arguments", document.to_type->arguments},

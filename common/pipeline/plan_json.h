@@ -12,6 +12,7 @@
 #include "common/pipeline/placed_plan.h"
 #include "common/pipeline/plan.h"
 #include "common/pipeline/plan_envelope.h"
+#include "common/pipeline/plan_price.h"
 #include "common/pipeline/problem.h"
 #include "common/pipeline/profile.h"
 
@@ -276,6 +277,8 @@ struct PlanDocument : PlanEnvelope {
   std::optional<PlannerTable> planner_table;  // only when asked for
   std::vector<PlanSensitivity> sensitivity;   // only when asked for
   std::optional<MeasuredStep> measured_step;  // nothing: times are as estimated
+  std::optional<PlanCost> cost;               // nothing: prices are not known. Written, not read
+  std::optional<PlanFrontier> frontier;       // only when asked for
   std::optional<PlanToType> to_type;
   std::vector<std::string>
       estimates;  // how far the numbers under the plan are expected to be off (plan/planners/believable.h)

@@ -100,6 +100,14 @@ TEST(Cluster, WhatIsWrittenReadsBackTheSame) {
   }
 }
 
+TEST(Cluster, PricesAreThoseOfServersAndKeptInFiles) {
+  Cluster cluster = load_cluster("h100-2x8");
+  EXPECT_EQ(cluster.servers[0].price_per_device_hour, 0);
+  EXPECT_EQ(to_json_text(cluster).find("price_per_device_hour"), std::string::npos);
+  cluster.servers[0].price_per_device_hour = 2.5;
+  EXPECT_EQ(parse_cluster(to_json_text(cluster), "c.json").servers[0].price_per_device_hour, 2.5);
+}
+
 TEST(Cluster, PresetsOfThePaper) {
   const std::pair<const char*, int> expected[] = {{"config-a", 2}, {"config-b", 3}, {"config-c", 4}};
   for (const auto& [name, servers] : expected) {
