@@ -34,6 +34,13 @@ class GroupMesh:
         last = max(dims, default=-1)
         return NamedSharding(self.mesh, PartitionSpec(*(tuple(dims.get(d, ())) or None for d in range(last + 1))))
 
+    def told(self, sharding):
+        """A sharding over these devices as JSON."""
+        return [list(axes) if isinstance(axes, tuple) else axes for axes in sharding.spec]
+
+    def of_told(self, told):
+        return NamedSharding(self.mesh, PartitionSpec(*(tuple(axes) if isinstance(axes, list) else axes for axes in told)))
+
 
 def _annotation(sharding, rank):
     return ir.StringAttr.get(str(sharding._to_xla_hlo_sharding(rank)))
