@@ -108,6 +108,30 @@ print(json.dumps([shapes, collectives, made]))
 '''
 
 
+# A plan of a file, run from Python: FOLDER MODULE RANK PORT, without the last two in one process.
+API = '''
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import jax
+import numpy as np
+if len(sys.argv) > 3:
+    jax.distributed.initialize("127.0.0.1:" + sys.argv[4], 2, int(sys.argv[3]))
+import automap, automap.jax
+from automap.check import draw
+
+plan = automap.plan(sys.argv[2], cluster="h100-1x8", layout="dp=1,pp=2,micro-batch-size=16", batch_size=32)
+run = automap.jax.compile(plan)
+generator = np.random.default_rng(0)
+state = {one["name"]: draw(one, generator) for one in run._manifest.inputs if one["role"] != "batch"}
+batch = {one["name"]: np.tile(draw(one, generator), (2, 1)) for one in run._manifest.inputs if one["role"] == "batch"}
+state = run.init(state)
+for _ in range(2):
+    state, metrics = run.step(state, batch)
+new = run.gather(state)
+print(json.dumps([len(run.devices), [np.asarray(one).tolist() for one in jax.tree.leaves((metrics, new))]]))
+'''
+
+
 class Emitted(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -630,6 +654,18 @@ class Several(Emitted):
         self.assertRegex(errors, r"process 1 \(group 2, on .*\) failed: update.1.0.hlo.txt: .*; process 0 \(group 1, on .*\) ends")
         _, errors = self.ends(self.start(self.mlp, "--processes", "3"), 3)
         self.assertRegex(errors, "3 processes for 2 groups with 2 devices together")
+
+    def test_from_python(self):
+        def start(*places, devices):
+            flags = f"--xla_force_host_platform_device_count={devices} --xla_backend_optimization_level=0"
+            return subprocess.Popen([self.python, "-B", "-c", API, str(SOURCE / "python"), str(FIXTURES / "tiny_mlp.hlo"), *places],
+                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                    env=environment(XLA_FLAGS=flags, JAX_PLATFORMS="cpu", PATH=f"{BIN}:{os.environ['PATH']}"))
+
+        port = str(launch.free_port())
+        outputs = [self.ends(process, 0)[0] for process in [start(rank, port, devices=1) for rank in "01"] + [start(devices=2)]]
+        self.assertEqual(json.loads(outputs[0])[0], 2)
+        self.assertEqual(outputs, outputs[:1] * 3)
 
     def place(self, rank, port):
         return {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
