@@ -80,7 +80,8 @@ class CompiledProgram:
         self.name, self.mesh, self.shapes, self.shardings = name, mesh, shapes, [mesh.whole] * len(shapes)
         self.several = len(mesh.devices) > 1
         try:
-            lowered = _jax.mlir.hlo_to_stablehlo(_hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto())
+            lowered = text if name.endswith(".mlir") else \
+                _jax.mlir.hlo_to_stablehlo(_hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto())
             if not self.several:
                 self.loaded = self._load(lowered, makes)
                 return

@@ -547,6 +547,21 @@ class Numbers(Emitted):
             first, second = by_name[f"forward {m}, part 1"], by_name[f"forward {m}, part 2"]
             self.assertLessEqual(first["ts"] + first["dur"], second["ts"] + 1e-3)
 
+    def test_stablehlo(self):
+        tiny, folder = FIXTURES / "tiny_mlp.hlo", self.folder / "stablehlo"
+        plan = self.plan("stablehlo", tiny, "--stages", "2", samples=16, count=2)
+        ask = ("automap-emit", plan, "--model", tiny, "--to", "stablehlo")
+        for python in ("/bin/false", str(self.folder / "none")):
+            result = run(*ask, "-o", folder, env=environment(AUTOMAP_JAX_PYTHON=python))
+            self.assertNotEqual(result.returncode, 0)
+            self.assertRegex(result.stderr, "--to stablehlo: [^\n]*\n  hint: .*AUTOMAP_JAX_PYTHON.*--to hlo")
+            self.assertFalse(folder.exists())
+        result = run(*ask, "-o", folder, env=environment(AUTOMAP_JAX_PYTHON=self.python))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual({path.suffix for path in folder.iterdir()}, {".mlir", ".json"})
+        self.assertIn("stablehlo.dot", (folder / "forward.0.mlir").read_text())
+        self.check(folder, "2 groups, 2 micro-batches")
+
     def test_two_layers_on_two_groups_and_what_differs_is_named(self):
         folder = self.emit("mlp", FIXTURES / "tiny_mlp.hlo", "--stages", "2", "--schedule", "zb-h1", samples=16, count=4)
         self.check(folder, "2 groups, 4 micro-batches, zb-h1")
