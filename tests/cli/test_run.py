@@ -277,7 +277,8 @@ class Programs(Emitted):
                               ("zb", ("--stages", "2", "--schedule", "zb-h1")),
                               ("interleaved", ("--stages", "4", "--schedule", "interleaved"))):
             with self.subTest(name):
-                section = Manifest(str(self.emit("wait_" + name, lit, *options, samples=16, count=4))).plan
+                folder = self.emit("wait_" + name, lit, *options, samples=16, count=4)
+                section = Manifest(str(folder)).plan
                 mail, came, ended = set(), threading.Condition(), []
 
                 def work(group):
@@ -302,8 +303,20 @@ class Programs(Emitted):
                     thread.join()
                 self.assertEqual(sorted(ended), list(range(section.groups)))
                 # What the runner walks does the same work.
-                ran = []
-                walk(section, lambda program, m: ran.append((program.name, m)), lambda *_: None)
+                ran, sent = [], {}
+                walk(section, lambda program, m: ran.append((program.name, m)),
+                     lambda program, value, m, to: sent.setdefault(m, []).append((program.name, value, to)))
+                # Every group in its own order, so that what processes offer and fetch in the walk's order is in every group's.
+                for order in section.order:
+                    mine = [(section.program_of(item).name, item[2]) for item in order if section.program_of(item)]
+                    self.assertEqual([one for one in ran if one in mine], mine)
+                # What goes from group to group is what the manifest announces, in every micro-batch.
+                read = {(value, r.group) for value, readers in section.readers.items() for r in readers if r.kind != "update"}
+                announced = sorted((one["name"], told["value"], told["to"])
+                                   for one in json.loads((folder / "manifest.json").read_text())["plan"]["programs"] if one["kind"] != "update"
+                                   for told in one["sends"] if (told["value"], told["to"]) in read)
+                self.assertTrue(announced)
+                self.assertEqual([sorted(sent[m]) for m in range(section.micro_batches)], [announced] * section.micro_batches)
                 self.assertEqual(len(ran), len(set(ran)))
                 self.assertEqual(len(ran), sum(section.program_of(i) is not None for order in section.order for i in order))
                 # And says so where the lists wait for each other.
