@@ -635,6 +635,7 @@ class Several(Emitted):
         return out, errors
 
     def test_equal_numbers(self):
+        """About eight seconds of the processor for each folder: two processes compile for their devices, and one the whole step."""
         tiny = FIXTURES / "tiny_mlp.hlo"
         module = self.export(self.python, "tied", TIED)
         tied = self.emit("tied", module, "--stages", "3", "--schedule", "1f1b", "--recompute", "none", samples=2, count=2)
