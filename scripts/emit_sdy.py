@@ -346,6 +346,17 @@ def to_stablehlo(lib, name, text):
                       "a module of another version of XLA, or one that is cut short?") from None
 
 
+def programs(lib, name, text):
+    """The StableHLO of every module of a JSON object of HLO texts by their names."""
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"{name}: is no JSON ({error})") from None
+    if not isinstance(given, dict) or not all(isinstance(one, str) for one in given.values()):
+        raise Refused(f"{name}: expected a JSON object of HLO texts by their names")
+    return {of: str(to_stablehlo(lib, of, one)) for of, one in given.items()}
+
+
 def operations(lib, module):
     """All operations, in the order of the text."""
     found = []
@@ -777,9 +788,11 @@ def parse_arguments():
     parser.add_argument("--atol", type=float, default=1e-6, help="absolute differences up to this do not count (1e-6)")
     parser.add_argument("--seed", type=int, default=0, help="of the numbers that are made up (0)")
     parser.add_argument("--json", action="store_true", help="print the report of --run as one JSON document")
+    parser.add_argument("--programs", action="store_true", help="instead: standard input is a JSON object of HLO texts by their names; "
+                        "print the same with StableHLO, without shardings (automap emit --to stablehlo)")
     parser.add_argument("--probe", action="store_true", help="only say whether this Python has what is needed")
     options = parser.parse_args()
-    if options.probe:
+    if options.probe or options.programs:
         return options
     if not options.input:
         raise usage("missing FILE", f"{PROGRAM} --help")
@@ -800,6 +813,9 @@ def run(options):
     mesh = parse_mesh(options.mesh) if options.mesh else None
     if options.probe:
         print(f"jaxlib {load_jaxlib().version}")
+        return 0
+    if options.programs:
+        print(json.dumps(programs(load_jaxlib(), *read_text("-"))))
         return 0
     name, text = read_text(options.input)
     if options.run and is_mlir(text):

@@ -6,6 +6,7 @@
 #include "common/base/child_program.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/json.h"
 
 namespace automap::emit {
 
@@ -13,8 +14,7 @@ namespace {
 
 constexpr const char* kGetJax =
     "name a Python that has jax, as pip installs it: AUTOMAP_JAX_PYTHON=VENV/bin/python (in a checkout "
-    "AUTOMAP_JAX_PYTHON=$(scripts/jax_python.sh)); or --emit-hlo FILE here, and automap emit-sdy FILE where there is "
-    "one";
+    "AUTOMAP_JAX_PYTHON=$(scripts/jax_python.sh)); or ";
 
 // The rest of the last line that begins so; all other lines are logs of libraries.
 std::string line_of(std::string_view text, std::string_view begin) {
@@ -42,13 +42,14 @@ std::vector<std::string> last_lines(std::string_view text) {
 
 }  // namespace
 
-SdyBridge::SdyBridge() : script_(executable_folder() + "/automap-emit-sdy") {
+SdyBridge::SdyBridge(const std::string& option, const std::string& instead)
+    : script_(executable_folder() + "/automap-emit-sdy") {
   const char* python = std::getenv("AUTOMAP_JAX_PYTHON");
   python_ = python != nullptr && *python != '\0' ? python : "python3";
   try {
     run({"--probe"}, "");
   } catch (const Error& e) {
-    throw Error(ErrorKind::kUsage, std::string("--emit-sdy: ") + e.what(), kGetJax);
+    throw Error(ErrorKind::kUsage, option + ": " + e.what(), kGetJax + instead);
   }
 }
 
@@ -56,6 +57,15 @@ std::string SdyBridge::translate(const std::string& hlo, const MeshAxes& mesh) c
   std::string axes;
   for (const auto& [name, size] : mesh) axes += (axes.empty() ? "" : ",") + name + "=" + std::to_string(size);
   return run({"-", "--mesh", axes, "-o", "-"}, hlo);
+}
+
+std::vector<std::string> SdyBridge::translate(const std::vector<std::pair<std::string, std::string>>& programs) const {
+  Json given = Json::object();
+  for (const auto& [name, text] : programs) given[name] = text;
+  const Json made = Json::parse(run({"--programs"}, given.dump()));
+  std::vector<std::string> texts;
+  for (const auto& [name, text] : programs) texts.push_back(made.at(name).string());
+  return texts;
 }
 
 std::string SdyBridge::run(const std::vector<std::string>& arguments, const std::string& input) const {

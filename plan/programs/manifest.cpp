@@ -35,7 +35,7 @@ class Manifest {
     }
   }
 
-  Json programs(const std::string& prefix) const {
+  Json programs(const std::string& prefix, const std::string& ending) const {
     Json all = Json::array();
     for (const Program& program : set_.programs) {
       Json one = {{"name", program.name()},
@@ -43,7 +43,7 @@ class Manifest {
                   {"group", program.group},
                   {program.unit.kind == Kind::kUpdate ? "phase" : "part",
                    program.unit.kind == Kind::kUpdate ? program.unit.phase : program.unit.part},
-                  {"file", file_of(program, prefix)}};
+                  {"file", file_of(program, prefix, ending)}};
       Json reads = Json::array(), makes = Json::array(), sends = Json::array(), receives = Json::array();
       for (const NodeId id : program.reads) {
         reads.push_back(value_name(cut_, id));
@@ -149,14 +149,15 @@ std::string value_name(const StepCut& cut, NodeId id) {
                         : "p" + std::to_string(cut.step().inputs[static_cast<std::size_t>(input)].parameter);
 }
 
-std::string file_of(const Program& program, const std::string& prefix) {
-  return prefix + program.name() + ".hlo.txt";
+std::string file_of(const Program& program, const std::string& prefix, const std::string& ending) {
+  return prefix + program.name() + ending;
 }
 
-Json programs_json(const StepCut& cut, const ProgramSet& set, const std::string& prefix) {
+Json programs_json(const StepCut& cut, const ProgramSet& set, const std::string& prefix, const std::string& ending) {
   const Manifest manifest(cut, set);
-  return {{"groups", cut.num_groups()},  {"phases", cut.num_phases()},    {"programs", manifest.programs(prefix)},
-          {"values", manifest.values()}, {"results", manifest.results()}, {"holders", manifest.holders()}};
+  return {
+      {"groups", cut.num_groups()},  {"phases", cut.num_phases()},    {"programs", manifest.programs(prefix, ending)},
+      {"values", manifest.values()}, {"results", manifest.results()}, {"holders", manifest.holders()}};
 }
 
 Json inputs_json(const StepCut& cut) {

@@ -118,12 +118,12 @@ class Writer {
  public:
   Writer(const graph::FlowGraph& flow, std::vector<ProgramFile>* files) : flow_(flow), files_(files) {}
 
-  void write(const ProgramSet& set, const std::string& prefix) {
+  void write(const ProgramSet& set, const std::string& prefix, const std::string& ending) {
     hlo::WriteOptions options;
     options.metadata = false;
     for (const Program& program : set.programs) {
       const graph::Graph module = extract_program(flow_, program.name(), program.inside, program.reads, program.makes);
-      files_->push_back({file_of(program, prefix), hlo::write_hlo_text(module, options)});
+      files_->push_back({file_of(program, prefix, ending), hlo::write_hlo_text(module, options)});
     }
   }
 
@@ -166,7 +166,8 @@ pipeline::WorkOrder work_order_of(const PlanDocument& plan) {
 }
 
 std::vector<ProgramFile> program_files(const PlanDocument& plan, const std::string& plan_source,
-                                       const hlo::HloModule& module, const std::string& model_source) {
+                                       const hlo::HloModule& module, const std::string& model_source,
+                                       const std::string& ending) {
   graph::TrainingStepOptions options;
   std::vector<graph::VariableRequest> batch_inputs;
   const auto asked = plan.provenance.find("option_batch_input");
@@ -192,11 +193,11 @@ std::vector<ProgramFile> program_files(const PlanDocument& plan, const std::stri
 
   std::vector<ProgramFile> files;
   Writer writer(step.flow, &files);
-  writer.write(set, "");
-  writer.write(whole_set, "whole.");
+  writer.write(set, "", ending);
+  writer.write(whole_set, "whole.", ending);
   hlo::WriteOptions text;
   text.metadata = false;
-  files.push_back({"module.hlo.txt", hlo::write_hlo_text(module.graph, text)});
+  files.push_back({"module" + ending, hlo::write_hlo_text(module.graph, text)});
 
   Json manifest = {{"schema", "automap.programs/2"},
                    {"model", plan.model},
@@ -210,9 +211,9 @@ std::vector<ProgramFile> program_files(const PlanDocument& plan, const std::stri
                    {"groups", groups_json(plan, group_splits(plan, plan_source, module.graph, cut, set))},
                    {"inputs", inputs_json(cut)},
                    {"loss_result", step.loss_result == kNone ? Json() : Json(step.loss_result)},
-                   {"plan", programs_json(cut, set, "")},
-                   {"whole", programs_json(whole, whole_set, "whole.")},
-                   {"module", "module.hlo.txt"}};
+                   {"plan", programs_json(cut, set, "", ending)},
+                   {"whole", programs_json(whole, whole_set, "whole.", ending)},
+                   {"module", "module" + ending}};
   files.push_back({"manifest.json", json_text(manifest, 1)});
   return files;
 }

@@ -12,14 +12,15 @@
 namespace automap::programs {
 
 struct ProgramFile {
-  std::string name;  // "forward.0.hlo.txt", "manifest.json"
+  std::string name;  // "forward.0.hlo.txt" (or with another ending), "manifest.json"
   std::string text;
 };
 
 // The files of a folder, the manifest last. `plan_source` and `model_source` name the inputs in errors. Throws
 // Error(kData): a plan for another module, a module that is no training step, a value around which it cannot be cut.
 std::vector<ProgramFile> program_files(const pipeline::PlanDocument& plan, const std::string& plan_source,
-                                       const hlo::HloModule& module, const std::string& model_source);
+                                       const hlo::HloModule& module, const std::string& model_source,
+                                       const std::string& ending = ".hlo.txt");
 
 // The order of work of every group, as the plan has it.
 pipeline::WorkOrder work_order_of(const pipeline::PlanDocument& plan);

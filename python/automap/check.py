@@ -74,29 +74,53 @@ class Comparison:
                     self.first = f"step {step}: {self.manifest.result_name(number)} {what} (relative; at most {self.tolerance:g}) from {against}"
 
 
-def check(manifest, devices, steps, seed, tolerance):
-    """(worst relative difference, the first that is too large in words or None, the losses)."""
+class Unsplit:
+    """What the plan's numbers are compared with: the step of one part, and the module itself, on one device."""
+
+    def __init__(self, manifest, device, begin):
+        self.manifest, self.device, self.begin = manifest, device, begin
+        self.whole = Execution(manifest, manifest.whole, [device])
+        self.module = CompiledProgram(manifest.text(manifest.module), manifest.module, GroupMesh([device]))
+        self.state = self.whole.init(begin)
+
+    def own_step(self, batch):
+        names = [self.manifest.input_name(one) for one in self.manifest.inputs]
+        return self.module([jax.device_put(batch[n] if n in batch else self.begin[n], self.device) for n in names])
+
+    def step(self, batches):
+        self.state, results = self.whole.step(self.state, batches)
+        return results
+
+
+def check(manifest, devices, steps, seed, tolerance, processes=None):
+    """(worst relative difference, the first that is too large in words or None, the losses). Of several processes, all of which
+    draw the same numbers, process 0 compares: the others give 0 and no losses, and of a difference that there is one."""
     generator = np.random.default_rng(seed)
-    plan, whole = Execution(manifest, manifest.plan, devices), Execution(manifest, manifest.whole, devices)
-    module = CompiledProgram(manifest.text(manifest.module), manifest.module, GroupMesh(devices[:1]))
+    plan = Execution(manifest, manifest.plan, devices, processes)
     begin = {manifest.input_name(one): draw(one, generator) for one in manifest.inputs if one["role"] != "batch"}
     fed = [one for one in manifest.inputs if one["role"] == "batch"]
     compared, losses = Comparison(manifest, tolerance), []
-    state, other = plan.init(begin), whole.init(begin)
+    compares = processes is None or processes.rank == 0
+    unsplit = Unsplit(manifest, devices[0], begin) if compares else None
+    state = plan.init(begin)
     for step in range(1, steps + 1):
         batches = [{manifest.input_name(one): draw(one, generator) for one in fed} for _ in range(manifest.micro_batches)]
         if step == 1:
             # The module as it was given knows one batch: every micro-batch is that one.
-            _, mine = plan.step(state, [batches[0]] * manifest.micro_batches)
-            names = [manifest.input_name(one) for one in manifest.inputs]
-            theirs = module([jax.device_put(batches[0][n] if n in batches[0] else begin[n], devices[0]) for n in names])
-            mine = [one[0] if isinstance(one, list) else one for one in mine]
-            compared.results(mine, theirs, step, "the module's own step")
+            mine = plan.all_results(plan.step(state, [batches[0]] * manifest.micro_batches)[1])
+            if compares:
+                compared.results([one[0] if isinstance(one, list) else one for one in mine], unsplit.own_step(batches[0]), step,
+                                 "the module's own step")
         state, mine = plan.step(state, batches)
-        other, theirs = whole.step(other, batches)
-        compared.results(mine, theirs, step, "the unsplit step")
-        if manifest.loss_result is not None:
-            losses.append(float(np.asarray(mine[manifest.loss_result])))
+        mine = plan.all_results(mine)
+        if compares:
+            compared.results(mine, unsplit.step(batches), step, "the unsplit step")
+            if manifest.loss_result is not None:
+                losses.append(float(np.asarray(mine[manifest.loss_result])))
+        if processes:
+            if compares:
+                processes.tell(f"compared/{step}", compared.first or "")
+            compared.first = processes.hear(f"compared/{step}", 0) or None
         if compared.first:
             break
     return compared.worst, compared.first, losses

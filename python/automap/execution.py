@@ -1,7 +1,10 @@
-"""Runs a folder of programs on the devices of one process: every group on devices of its own.
+"""Runs a folder of programs: every group on devices of its own, of one process or of several.
 
-JAX dispatches without waiting, so that groups work beside each other; values go from group to group by device_put.
+JAX dispatches without waiting, so that groups work beside each other. With several processes each walks the whole order,
+executes what its own devices do, and offers and fetches values in that order; what it has no part of is None.
 """
+
+import json
 
 import numpy as np
 
@@ -10,6 +13,7 @@ import jax.numpy as jnp
 
 from automap.mesh import CompiledProgram, GroupMesh
 from automap.programs import Manifest, ProgramsError, walk
+from automap.transfers import move
 
 
 def parse_shape(text):
@@ -34,28 +38,52 @@ _add = jax.jit(jnp.add)
 
 
 class Execution:
-    """One way of cutting the step (a Section of the manifest) on its devices."""
+    """One way of cutting the step (a Section of the manifest) on its devices. processes: those that the devices belong to
+    (automap.processes.Processes); all of them make the same calls. None: all are this one's."""
 
-    def __init__(self, manifest, section, devices):
+    def __init__(self, manifest, section, devices, processes=None):
         if len(devices) < section.devices:
             raise ProgramsError(f"the plan's {section.groups} groups have {section.devices} devices together, and there are "
                                 f"{len(devices)} devices; on a CPU, "
                                 f"XLA_FLAGS=--xla_force_host_platform_device_count={section.devices} makes as many, and "
                                 "--one-device runs every group on one")
-        self.manifest, self.section, self.meshes = manifest, section, []
+        self.manifest, self.section, self.meshes, self.processes = manifest, section, [], processes
         for layout in section.layouts:
             first = sum(len(mesh.devices) for mesh in self.meshes)
             self.meshes.append(GroupMesh(devices[first:first + layout.devices], layout.replicas, layout.width))
+        # Of every process the device that results are brought to.
+        used = [device for mesh in self.meshes for device in mesh.devices]
+        self.home = {device.process_index: jax.sharding.SingleDeviceSharding(device) for device in reversed(used)}
+        idle = sorted(set(range(processes.count)) - set(self.home)) if processes else []
+        if idle:
+            raise ProgramsError(f"process {idle[0]} has none of the {section.devices} devices of the plan; start at most {section.devices} "
+                                "processes, and give the devices of all of them")
         self.inputs = {manifest.input_name(one): one for one in manifest.inputs}
         self.peak = 0
         self._made = {}  # (group, value) -> the sharding in which a program of the group made it
         self.run_of = {}
         self._compile()
+        if processes:
+            self._tell_layouts()
+
+    def here(self, group):
+        """Whether devices of the group are this process's."""
+        return self.processes is None or any(device.process_index == self.processes.rank for device in self.meshes[group].devices)
+
+    def _tell_layouts(self):
+        """XLA has decided how values lie on a group's devices: the processes that have none of them are told."""
+        number = self.processes.next_number()
+        for group, mesh in enumerate(self.meshes):
+            first, key = mesh.devices[0].process_index, f"layout/{self.processes.of_run}/{number}/{group}"
+            if first == self.processes.rank:
+                self.processes.tell(key, json.dumps({name: mesh.told(sharding) for (of, name), sharding in self._made.items() if of == group}))
+            elif not self.here(group):
+                self._made.update({(group, name): mesh.of_told(told) for name, told in json.loads(self.processes.hear(key, first)).items()})
 
     def _compile(self):
         """A program behind those of its group whose values it reads: XLA decides how they lie."""
         made_here = {(p.group, name) for p in self.section.programs for name in p.makes}
-        waiting = list(self.section.programs)
+        waiting = [program for program in self.section.programs if self.here(program.group)]
         while waiting:
             ready = [p for p in waiting
                      if all((p.group, n) in self._made or (p.group, n) not in made_here for n in p.reads)]
@@ -93,7 +121,33 @@ class Execution:
         return self.meshes[group].sharding(self.section.layouts[group].split(name))
 
     def put(self, array, name, group):
-        return jax.device_put(array, self.sharding(group, name))
+        """An array that every process of the group has, or one on the group's devices, as the group holds it."""
+        sharding = self.sharding(group, name)
+        if not self.here(group) or array is None:
+            return None
+        if sharding.is_fully_addressable or (isinstance(array, jax.Array) and array.sharding.device_set == sharding.device_set):
+            return jax.device_put(array, sharding)
+        whole = np.asarray(array)
+        return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
+
+    def moved(self, array, name, source, group):
+        """A value of the group `source` on the devices of another."""
+        return self._move(array, name, self.sharding(source, name), self.sharding(group, name))
+
+    def _move(self, array, name, source, target):
+        told = self.section.values[name] if self.section.is_value(name) else self.inputs[name]
+        kind, shape = parse_shape(told["shape"])
+        return move(array, source, target, shape, kind, self.processes)
+
+    def everywhere(self, array, name, group, ranks=None):
+        """A value or an input of a group whole on one device of every process, or of those of `ranks`."""
+        if self.processes is None:
+            return array
+        for rank in sorted(self.home) if ranks is None else ranks:
+            told = self._move(array, name, self.sharding(group, name), self.home[rank])
+            if rank == self.processes.rank:
+                mine = told
+        return mine if ranks is None or self.processes.rank in ranks else None
 
     def holders(self, name):
         told = self.section.holders[name]
@@ -105,11 +159,30 @@ class Execution:
                 for name, one in self.inputs.items() if one["role"] != "batch"}
 
     def gather(self, state):
-        return {name: np.asarray(held[self.section.holders[name]["owner"]]) for name, held in state.items()}
+        """By the manifest's names numpy arrays, in every process."""
+        owners = {name: self.section.holders[name]["owner"] for name in state}
+        return {name: np.asarray(self.everywhere(held[owners[name]], name, owners[name])) for name, held in state.items()}
+
+    def all_results(self, results):
+        """Results of a step, those that are new values of inputs as well, whole in process 0; None in the others."""
+        if self.processes is None:
+            return results
+        return [one if self._is_metric(number) else self.everywhere(one, *self._source(result), ranks=[0])
+                for number, (one, result) in enumerate(zip(results, self.section.results))]
+
+    def _is_metric(self, number):
+        return all(one.get("result") != number for one in self.inputs.values())
+
+    def _source(self, result):
+        """The name of a result, and the group that has it."""
+        if "input" in result:
+            return result["input"], self.section.holders[result["input"]]["owner"]
+        return result["value"], self.section.values[result["value"]]["group"]
 
     def step(self, state, batches, trace=None, call=None):
-        """`batches`: of every micro-batch its arrays by name. The new state, and the results by number. `call`(program, compiled,
-        arrays), where it is given, runs a program in place of compiled(arrays)."""
+        """`batches`: of every micro-batch its arrays by name. The new state, and the results by number: what is the new value of an
+        input where its group is, anything else in every process. `call`(program, compiled, arrays), where it is given, runs a
+        program in place of compiled(arrays)."""
         section = self.section
         fed = [{(name, g): self.put(array, name, g) for name, array in batch.items() for g in self.holders(name)}
                for batch in batches]
@@ -129,6 +202,8 @@ class Execution:
                         uses[group, name, item[2]] = uses.get((group, name, item[2]), 0) + 1
 
         def called(program, m, arrays):
+            if not self.here(program.group):
+                return [None] * len(program.makes)
             dispatched = trace.dispatching() if trace else None
             compiled = self.run_of[program.name]
             made = call(program, compiled, arrays) if call else compiled(arrays)
@@ -140,7 +215,9 @@ class Execution:
             made = called(program, m, [operand(name, program.group, m) for name in program.reads])
             for name, array in zip(program.makes, made):
                 how = section.combined(name)
-                if how == "mean":
+                if how == "mean" and array is None:
+                    sums[name] = None
+                elif how == "mean":
                     wide = array.astype(jnp.float32) if array.dtype.itemsize < 4 else array
                     sums[name] = wide if name not in sums else _add(sums[name], wide)
                     last_m[name] = array.dtype
@@ -157,7 +234,7 @@ class Execution:
             self.peak = max(self.peak, len(there))
 
         def send(program, name, m, group):
-            there[group, name, m] = self.put(there[program.group, name, m], name, group)
+            there[group, name, m] = self.moved(there[program.group, name, m], name, program.group, group)
             # A value that its own group does not read is kept by the groups that it went to.
             last = max(r.group for r in section.readers[name] if r.kind != "update" and r.group != program.group)
             if group == last and (program.group, name, m) not in uses:
@@ -168,15 +245,16 @@ class Execution:
 
         def value(name, group):
             if (name, group) not in once:
-                if name in sums:
+                source = section.values[name]["group"]
+                if group != source:
+                    once[name, group] = self.moved(value(name, source), name, source, group)
+                elif section.combined(name) == "mean":
                     total = sums[name]
-                    if section.combined(name) == "mean":
+                    if total is not None:
                         total = (total / section.micro_batches).astype(last_m[name])
-                    else:
-                        total = total[0][1]
                     once[name, group] = self.put(total, name, group)
                 else:
-                    once[name, group] = self.put(once[name, section.values[name]["group"]], name, group)
+                    once[name, group] = self.put(sums[name][0][1], name, group)
             return once[name, group]
 
         for program in section.updates:
@@ -184,23 +262,30 @@ class Execution:
             for name, array in zip(program.makes, called(program, 0, read)):
                 once[name, program.group] = array
         results = []
-        for result in section.results:
+        for number, result in enumerate(section.results):
+            name, group = self._source(result)
+            if "input" in result and self.inputs[name]["role"] == "batch":
+                results.append([batch[name] for batch in batches])
+                continue
             if "input" in result:
-                name = result["input"]
-                results.append([batch[name] for batch in batches] if self.inputs[name]["role"] == "batch"
-                               else state[name][section.holders[name]["owner"]])
+                found = [state[name][group]]
             elif result.get("combine") == "each":
-                results.append([array for _, array in sorted(sums[result["value"]], key=lambda one: one[0])])
+                found = [array for _, array in sorted(sums[name], key=lambda one: one[0])]
             else:
-                results.append(value(result["value"], section.values[result["value"]]["group"]))
+                found = [value(name, group)]
+            if self._is_metric(number):
+                found = [self.everywhere(array, name, group) for array in found]
+            results.append(found if result.get("combine") == "each" else found[0])
         changed = {}
         for name, one in self.inputs.items():
             if one["role"] == "batch":
                 continue
             changed[name] = state[name]
             if "result" in one:
-                new = results[one["result"]]
-                changed[name] = {g: self.put(new, name, g) for g in self.holders(name)}
+                new, (made, source) = results[one["result"]], self._source(section.results[one["result"]])
+                # A group takes its own new value as it holds the old one.
+                changed[name] = {g: self.put(new, name, g) if g == source else
+                                 self._move(new, made, self.sharding(source, made), self.sharding(g, name)) for g in self.holders(name)}
         return changed, results
 
 

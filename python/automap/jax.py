@@ -14,6 +14,7 @@ try:
     import numpy as np
 
     from automap.execution import Execution, parse_shape
+    from automap.processes import dealt, in_order, of_runtime
     from automap.tracing import abstract, check_same, check_structure, described, named_leaves, with_samples
 except ImportError as error:
     raise installed.jax_error(error) from None
@@ -24,7 +25,9 @@ def compile(plan, devices=None, one_device=False):
 
     plan: of automap.plan or automap.load. devices: JAX devices in the order of the plan's groups (default: jax.devices());
     it takes plan.devices of them. one_device: every group on one device, whatever the plan has; the numbers are the same.
+    Of several processes (jax.distributed.initialize) all do the same with the same plan, and each has groups, or parts of one.
     """
+    chosen = devices is not None
     if not isinstance(plan, Plan):
         raise Error(f"a {type(plan).__name__} is no plan; give what automap.plan or automap.load returned")
     try:
@@ -40,8 +43,6 @@ def compile(plan, devices=None, one_device=False):
     if len(devices) < needed:
         raise Error(f"the plan takes {needed} devices, and there are {len(devices)}; plan for a cluster of so many, or, on a CPU, let "
                     f"XLA_FLAGS=--xla_force_host_platform_device_count={needed} make as many before JAX is imported")
-    if any(device.process_index != jax.process_index() for device in devices[:needed]):
-        raise Error("some of the devices belong to another process, and a plan runs in one; give devices=jax.local_devices()")
     with tempfile.TemporaryDirectory(prefix="automap_") as folder:
         module = plan.module or write_module(plan.step, folder)
         path, programs = os.path.join(folder, "plan.json"), os.path.join(folder, "programs")
@@ -51,7 +52,10 @@ def compile(plan, devices=None, one_device=False):
         if one_device:
             manifest.plan.on_one_device_each()
         trees = _of_function(manifest, plan.step) if plan.step else _of_file(manifest)
-        return Run(plan, manifest, trees, Execution(manifest, manifest.plan, devices))
+        if not chosen and jax.process_count() > 1:
+            devices = in_order(devices, dealt([layout.devices for layout in manifest.plan.layouts], jax.process_count()))
+        alone = {device.process_index for device in devices[:manifest.plan.devices]} == {jax.process_index()}
+        return Run(plan, manifest, trees, Execution(manifest, manifest.plan, devices, None if alone else of_runtime()))
 
 
 class _Trees:
@@ -144,7 +148,7 @@ class Run:
     def step(self, state, batch):
         """One step: (the new state, metrics).
 
-        batch: as the step's own, of plan.batch_size samples. metrics: what the step returns behind its state, one thing alone or
+        batch: as the step's own, of plan.batch_size samples, in every process; each takes what its devices read. metrics: what the step returns behind its state, one thing alone or
         a tuple. Floating-point scalars are means over the micro-batches, other metrics that depend on the batch have one dimension
         more, in front: the micro-batch. What does not depend on it is as the step returns it.
         """
@@ -164,7 +168,7 @@ class Run:
         return state, _alone(jax.tree.unflatten(trees.metrics, metrics))
 
     def gather(self, state):
-        """The step's arguments of state as numpy arrays, one alone or a tuple."""
+        """The step's arguments of state as numpy arrays, one alone or a tuple; in every process, all of which call it."""
         self._check_state(state)
         arrays = self._execution.gather(state)
         return _alone(jax.tree.unflatten(jax.tree.structure(self._trees.state), [arrays[name] for name in self._trees.state_inputs]))

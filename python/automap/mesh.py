@@ -34,6 +34,13 @@ class GroupMesh:
         last = max(dims, default=-1)
         return NamedSharding(self.mesh, PartitionSpec(*(tuple(dims.get(d, ())) or None for d in range(last + 1))))
 
+    def told(self, sharding):
+        """A sharding over these devices as JSON."""
+        return [list(axes) if isinstance(axes, tuple) else axes for axes in sharding.spec]
+
+    def of_told(self, told):
+        return NamedSharding(self.mesh, PartitionSpec(*(tuple(axes) if isinstance(axes, list) else axes for axes in told)))
+
 
 def _annotation(sharding, rank):
     return ir.StringAttr.get(str(sharding._to_xla_hlo_sharding(rank)))
@@ -73,7 +80,8 @@ class CompiledProgram:
         self.name, self.mesh, self.shapes, self.shardings = name, mesh, shapes, [mesh.whole] * len(shapes)
         self.several = len(mesh.devices) > 1
         try:
-            lowered = _jax.mlir.hlo_to_stablehlo(_hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto())
+            lowered = text if name.endswith(".mlir") else \
+                _jax.mlir.hlo_to_stablehlo(_hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto())
             if not self.several:
                 self.loaded = self._load(lowered, makes)
                 return

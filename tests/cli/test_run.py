@@ -15,7 +15,8 @@ from pathlib import Path
 from programs import BIN, FIXTURES, NO_JAX, SOURCE, environment, python_with_jax, run
 
 sys.path.insert(0, str(SOURCE / "python"))
-from automap import measure  # noqa: E402
+from automap import launch, measure  # noqa: E402
+from automap.processes import dealt, first_host, in_order, place_of  # noqa: E402
 from automap.programs import Manifest, ProgramsError, walk  # noqa: E402
 from automap.trace import Trace  # noqa: E402
 
@@ -104,6 +105,30 @@ collectives = {name: sorted(set(re.findall(r" (all-reduce|all-gather|reduce-scat
 made = {name: [list(program.shardings[i].shard_shape(program.shapes[i])) for i in range(len(program.shapes))]
         for name, program in execution.run_of.items()}
 print(json.dumps([shapes, collectives, made]))
+'''
+
+
+# A plan of a file, run from Python: FOLDER MODULE RANK PORT, without the last two in one process.
+API = '''
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import jax
+import numpy as np
+if len(sys.argv) > 3:
+    jax.distributed.initialize("127.0.0.1:" + sys.argv[4], 2, int(sys.argv[3]))
+import automap, automap.jax
+from automap.check import draw
+
+plan = automap.plan(sys.argv[2], cluster="h100-1x8", layout="dp=1,pp=2,micro-batch-size=16", batch_size=32)
+run = automap.jax.compile(plan)
+generator = np.random.default_rng(0)
+state = {one["name"]: draw(one, generator) for one in run._manifest.inputs if one["role"] != "batch"}
+batch = {one["name"]: np.tile(draw(one, generator), (2, 1)) for one in run._manifest.inputs if one["role"] == "batch"}
+state = run.init(state)
+for _ in range(2):
+    state, metrics = run.step(state, batch)
+new = run.gather(state)
+print(json.dumps([len(run.devices), [np.asarray(one).tolist() for one in jax.tree.leaves((metrics, new))]]))
 '''
 
 
@@ -252,7 +277,8 @@ class Programs(Emitted):
                               ("zb", ("--stages", "2", "--schedule", "zb-h1")),
                               ("interleaved", ("--stages", "4", "--schedule", "interleaved"))):
             with self.subTest(name):
-                section = Manifest(str(self.emit("wait_" + name, lit, *options, samples=16, count=4))).plan
+                folder = self.emit("wait_" + name, lit, *options, samples=16, count=4)
+                section = Manifest(str(folder)).plan
                 mail, came, ended = set(), threading.Condition(), []
 
                 def work(group):
@@ -277,8 +303,20 @@ class Programs(Emitted):
                     thread.join()
                 self.assertEqual(sorted(ended), list(range(section.groups)))
                 # What the runner walks does the same work.
-                ran = []
-                walk(section, lambda program, m: ran.append((program.name, m)), lambda *_: None)
+                ran, sent = [], {}
+                walk(section, lambda program, m: ran.append((program.name, m)),
+                     lambda program, value, m, to: sent.setdefault(m, []).append((program.name, value, to)))
+                # Every group in its own order, so that what processes offer and fetch in the walk's order is in every group's.
+                for order in section.order:
+                    mine = [(section.program_of(item).name, item[2]) for item in order if section.program_of(item)]
+                    self.assertEqual([one for one in ran if one in mine], mine)
+                # What goes from group to group is what the manifest announces, in every micro-batch.
+                read = {(value, r.group) for value, readers in section.readers.items() for r in readers if r.kind != "update"}
+                announced = sorted((one["name"], told["value"], told["to"])
+                                   for one in json.loads((folder / "manifest.json").read_text())["plan"]["programs"] if one["kind"] != "update"
+                                   for told in one["sends"] if (told["value"], told["to"]) in read)
+                self.assertTrue(announced)
+                self.assertEqual([sorted(sent[m]) for m in range(section.micro_batches)], [announced] * section.micro_batches)
                 self.assertEqual(len(ran), len(set(ran)))
                 self.assertEqual(len(ran), sum(section.program_of(i) is not None for order in section.order for i in order))
                 # And says so where the lists wait for each other.
@@ -385,6 +423,62 @@ class Programs(Emitted):
             self.assertRegex(result.stderr, f"^automap-run: error: .*{error}")
 
 
+class Places(Emitted):
+    """What a launcher says, and who gets which devices."""
+
+    def test_launchers(self):
+        torchrun = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29400",
+                    "TORCHELASTIC_USE_AGENT_STORE": "True"}
+        slurm = {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "8", "SLURM_LOCALID": "1", "SLURM_STEP_TASKS_PER_NODE": "4(x2)",
+                 "SLURM_STEP_NODELIST": "node[03-05,9],other", "SLURM_JOB_ID": "1234567"}
+        mpirun = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2", "MASTER_ADDR": "head"}
+        for environment, expected in (
+            (torchrun, (3, 4, "10.0.0.1", 29401, 1, 2)), (slurm, (1, 8, "node03", 24567, 1, 4)), (mpirun, (0, 2, "head", 29500, 0, 1)),
+            ({"PMI_RANK": "1", "PMI_SIZE": "2", "MASTER_ADDR": "head", "MASTER_PORT": "7"}, (1, 2, "head", 7, 0, 1)),
+        ):
+            place = place_of(environment)
+            self.assertEqual((place.rank, place.count, place.host, place.port, place.local_rank, place.local_count), expected)
+        # A batch script of Slurm is one process, whatever its tasks are.
+        for alone in ({}, {"WORLD_SIZE": "1"}, {"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}):
+            self.assertIsNone(place_of(alone))
+        for environment, error in (({**torchrun, "RANK": "4"}, "RANK: found '4', expected a number from 0 to 3"),
+                                   ({**torchrun, "WORLD_SIZE": "two"}, "WORLD_SIZE: found 'two'"),
+                                   ({"WORLD_SIZE": "2"}, "RANK is not set"), ({"WORLD_SIZE": "2", "RANK": "0"}, "MASTER_ADDR is not set"),
+                                   ({**torchrun, "MASTER_PORT": "70000"}, "MASTER_PORT: found '70000'")):
+            with self.subTest(error), self.assertRaisesRegex(ProgramsError, error):
+                place_of(environment)
+        self.assertEqual([first_host(nodes) for nodes in ("a", "a,b", "n[1,4]", "n[7]")], ["a", "a", "n1", "n7"])
+
+    def test_devices_are_dealt(self):
+        self.assertEqual([dealt([4, 2, 2], count) for count in (1, 2, 3, 4, 8)], [[8], [4, 4], [4, 2, 2], [2] * 4, [1] * 8])
+        with self.assertRaisesRegex(ProgramsError, "5 processes for 3 groups with 8 devices together; start at most 3, .* divide 8"):
+            dealt([4, 2, 2], 5)
+        device = lambda number, rank: types.SimpleNamespace(id=number, process_index=rank)  # noqa: E731
+        ids = lambda devices: [one.id for one in devices]  # noqa: E731
+        all_devices = [device(number, number // 4) for number in range(8)]
+        self.assertEqual(ids(in_order(all_devices, [2, 3])), [0, 1, 4, 5, 6])
+        self.assertEqual(ids(in_order(all_devices, [6, 2])), list(range(8)))
+
+    def test_files_of_hosts(self):
+        path = self.folder / "hosts"
+        for text, expected in (("a\n\n# no\nuser@b slots=2 # two\n", ["a", "user@b", "user@b"]), ("x slots=0", "line 1"), ("a\n-oProxy", "line 2"),
+                               ("a 4", ["a"] * 4), ("a b c", "line 1"), ("# none", "names no machine")):
+            path.write_text(text)
+            if isinstance(expected, list):
+                self.assertEqual(launch.read_hosts(path), expected)
+            else:
+                self.assertRaisesRegex(ProgramsError, f"hosts: .*{expected}", launch.read_hosts, path)
+        self.assertRaisesRegex(ProgramsError, "No such file", launch.read_hosts, self.folder / "nowhere")
+        self.assertEqual(launch.without(["d", "--hosts", "f", "--check", "--processes=2"], ("--hosts", "--processes")), ["d", "--check"])
+        for options, error in ((["--processes", "0"], "from 1 to 4096"), (["--processes", "2", "--hosts", path], "not with --hosts"),
+                               (["--wait", "0"], "more than 0")):
+            result = run("automap-run", self.folder, *options)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn(error, result.stderr)
+        result = run("automap-run", self.folder / "nothing", "--processes", "2")
+        self.assertEqual((result.returncode, result.stderr.count("error:")), (3, 1), result.stderr)
+
+
 class Numbers(Emitted):
     @classmethod
     def setUpClass(cls):
@@ -466,6 +560,21 @@ class Numbers(Emitted):
             first, second = by_name[f"forward {m}, part 1"], by_name[f"forward {m}, part 2"]
             self.assertLessEqual(first["ts"] + first["dur"], second["ts"] + 1e-3)
 
+    def test_stablehlo(self):
+        tiny, folder = FIXTURES / "tiny_mlp.hlo", self.folder / "stablehlo"
+        plan = self.plan("stablehlo", tiny, "--stages", "2", samples=16, count=2)
+        ask = ("automap-emit", plan, "--model", tiny, "--to", "stablehlo")
+        for python in ("/bin/false", str(self.folder / "none")):
+            result = run(*ask, "-o", folder, env=environment(AUTOMAP_JAX_PYTHON=python))
+            self.assertNotEqual(result.returncode, 0)
+            self.assertRegex(result.stderr, "--to stablehlo: [^\n]*\n  hint: .*AUTOMAP_JAX_PYTHON.*--to hlo")
+            self.assertFalse(folder.exists())
+        result = run(*ask, "-o", folder, env=environment(AUTOMAP_JAX_PYTHON=self.python))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual({path.suffix for path in folder.iterdir()}, {".mlir", ".json"})
+        self.assertIn("stablehlo.dot", (folder / "forward.0.mlir").read_text())
+        self.check(folder, "2 groups, 2 micro-batches")
+
     def test_two_layers_on_two_groups_and_what_differs_is_named(self):
         folder = self.emit("mlp", FIXTURES / "tiny_mlp.hlo", "--stages", "2", "--schedule", "zb-h1", samples=16, count=4)
         self.check(folder, "2 groups, 4 micro-batches, zb-h1")
@@ -498,6 +607,118 @@ class Numbers(Emitted):
         result = self.automap_run(self.python, folder, "--one-device", "--check")
         self.assertEqual(result.returncode, 3, result.stderr)
         self.assertRegex(result.stderr, r"update.1.0.hlo.txt: XLA does not take it")
+
+
+class Several(Emitted):
+    """Processes on this machine, each with devices of its own."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.python = python_with_jax()
+        if cls.python is None:
+            raise unittest.SkipTest(NO_JAX)
+
+    def setUp(self):
+        self.mlp = self.folder / "several"
+        if not self.mlp.exists():
+            self.emit("several", FIXTURES / "tiny_mlp.hlo", "--stages", "2", "--schedule", "1f1b", samples=16, count=4)
+
+    def start(self, folder, *options, out=subprocess.PIPE, **variables):
+        flags = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+        return subprocess.Popen([self.python, "-B", str(BIN / "automap-run"), str(folder), *map(str, options)], stdout=out, stderr=subprocess.PIPE,
+                                text=True, env=environment(XLA_FLAGS=flags, **variables))
+
+    def ends(self, process, code):
+        out, errors = process.communicate(timeout=300)
+        self.assertEqual(process.returncode, code, errors)
+        return out, errors
+
+    def test_equal_numbers(self):
+        """About eight seconds of the processor for each folder: two processes compile for their devices, and one the whole step."""
+        tiny = FIXTURES / "tiny_mlp.hlo"
+        module = self.export(self.python, "tied", TIED)
+        tied = self.emit("tied", module, "--stages", "3", "--schedule", "1f1b", "--recompute", "none", samples=2, count=2)
+        replicas = self.emit_layout("replicas", tiny, "dp=2,pp=1,zero=3,micro-batch-size=8", samples=16)
+        # A group of 2 x 1 devices and one of 2 x 2: what goes between them is cut and joined.
+        self.emit_layout("even", tiny, "dp=2,pp=2,micro-batch-size=8", samples=16)
+        cut = json.loads((self.folder / "even.json").read_text())["parts"][0]["last_instruction"]
+        given, plan, mixed = self.folder / "given.json", self.folder / "mixed.json", self.folder / "mixed"
+        given.write_text(json.dumps({"cuts": [cut], "device_cuts": [2], "width": [1, 2], "zero": [0, 3], "micro_batch_samples": 16,
+                                     "micro_batches": 2, "devices": 6, "schedule": "1f1b"}))
+        for command in (("automap-infer", tiny, "--cluster", "h100-2x8", "--batch", "32", "--plan", given, "-o", plan),
+                        ("automap-emit", plan, "--model", tiny, "--to", "hlo", "-o", mixed)):
+            result = run(*command)
+            self.assertEqual(result.returncode, 0, result.stderr)
+        for folder, processes, says in ((tied, 2, "3 groups, 2 micro-batches, 1f1b, on 5 devices"),
+                                        (replicas, 2, "1 group, 2 micro-batches, adaptive, on 2 devices, groups of 2 x 1 with ZeRO 3"),
+                                        (mixed, 2, "on 6 devices, groups of 2 x 1, 2 x 2 with ZeRO 3")):
+            with self.subTest(folder.name):
+                out, _ = self.ends(self.start(folder, "--check", "--processes", processes), 0)
+                self.assertIn(says, out)
+                self.assertIn("in 2 processes: 3 steps equal the unsplit module's", out)
+
+    def test_what_differs_is_named_once_and_hosts_by_ssh(self):
+        folder = self.folder / "wrong"
+        shutil.copytree(self.mlp, folder)
+        path = folder / "update.1.0.hlo.txt"
+        text = path.read_text()
+        self.assertIn("constant(0.1)", text)
+        path.write_text(text.replace("constant(0.1)", "constant(0.2)"))
+        # An ssh that stays here: what it was given is what another machine would run.
+        bin, hosts, asked = self.folder / "bin", self.folder / "hosts", self.folder / "asked"
+        bin.mkdir()
+        (bin / "ssh").write_text(f'#!/bin/sh\necho "$5" >> {asked}\nexec sh -c "$6"\n')
+        (bin / "ssh").chmod(0o755)
+        hosts.write_text("localhost\n127.0.0.2 # another\n")
+        process = self.start(folder, "--check", "--hosts", hosts, PATH=f"{bin}:{os.environ['PATH']}")
+        _, errors = self.ends(process, 1)
+        self.assertRegex(errors, r"in 2 processes: step 1: .*dense_2.* differs by [\d.e-]+ \(relative; at most 0.0001\) from the module's own step")
+        self.assertEqual(errors.count("differs by"), 1)
+        self.assertEqual(asked.read_text(), "127.0.0.2\n")
+        # A failure of one is the end of all, with its name.
+        path.write_text("HloModule nothing")
+        _, errors = self.ends(self.start(folder, "--processes", "2"), 3)
+        self.assertRegex(errors, r"process 1 \(group 2, on .*\): update.1.0.hlo.txt: XLA does not take it")
+        self.assertRegex(errors, r"process 1 \(group 2, on .*\) failed: update.1.0.hlo.txt: .*; process 0 \(group 1, on .*\) ends")
+        _, errors = self.ends(self.start(self.mlp, "--processes", "3"), 3)
+        self.assertRegex(errors, "3 processes for 2 groups with 2 devices together")
+
+    def test_from_python(self):
+        def start(*places, devices):
+            flags = f"--xla_force_host_platform_device_count={devices} --xla_backend_optimization_level=0"
+            return subprocess.Popen([self.python, "-B", "-c", API, str(SOURCE / "python"), str(FIXTURES / "tiny_mlp.hlo"), *places],
+                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                    env=environment(XLA_FLAGS=flags, JAX_PLATFORMS="cpu", PATH=f"{BIN}:{os.environ['PATH']}"))
+
+        port = str(launch.free_port())
+        outputs = [self.ends(process, 0)[0] for process in [start(rank, port, devices=1) for rank in "01"] + [start(devices=2)]]
+        self.assertEqual(json.loads(outputs[0])[0], 2)
+        self.assertEqual(outputs, outputs[:1] * 3)
+
+    def place(self, rank, port):
+        return {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+
+    def test_a_lost_process_ends_the_others(self):
+        port = launch.free_port()
+        first, second = (self.start(self.mlp, "--steps", "1000000", **self.place(rank, port)) for rank in (0, 1))
+        try:
+            self.assertRegex(first.stdout.readline(), "^step 1: ")
+            second.kill()
+            _, errors = self.ends(first, 3)
+            self.assertRegex(errors, r"process 1 \(group 2, on .*\) is lost: it has said nothing for \d+ s; process 0 \(group 1, on .*\) ends")
+        finally:
+            for process in (first, second):
+                process.kill()
+                process.communicate()
+
+    def test_nobody_comes(self):
+        for rank in (0, 1):
+            _, errors = self.ends(self.start(self.mlp, "--wait", "2", **self.place(rank, launch.free_port())), 3)
+            self.assertRegex(errors, f"process {rank} of 2 waited 2 s at 127.0.0.1:.*, and not all came; is every process started")
+            self.assertNotIn("Traceback", errors)
+        _, errors = self.ends(self.start(self.mlp, "--trace", "x", **self.place(0, launch.free_port())), 3)
+        self.assertIn("--trace: not with several processes", errors)
 
 
 del Emitted

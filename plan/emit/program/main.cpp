@@ -21,6 +21,7 @@
 #include "common/pipeline/plan_json.h"
 #include "infer/input.h"
 #include "infer/plan_file.h"
+#include "plan/emit/emit_sdy.h"
 #include "plan/emit/program/nearest.h"
 #include "plan/emit/quote.h"
 #include "plan/emit/to_type.h"
@@ -35,7 +36,7 @@ using emit::Emitted;
 using emit::Inexpressible;
 using pipeline::PlanDocument;
 
-constexpr const char* kPrograms = "hlo";
+constexpr const char *kPrograms = "hlo", *kStableHlo = "stablehlo";
 
 struct EmitProgramOptions {
   std::string plan, model, cluster, to, output, layers, kind, version;
@@ -58,10 +59,13 @@ void declare(OptionTable& table, EmitProgramOptions& o) {
       .required();
   std::vector<std::string> to = emit::emitted_frameworks();
   to.emplace_back(kPrograms);
+  to.emplace_back(kStableHlo);
   table
       .add(&o.to, "to",
            "the framework whose words are written: docs/frameworks.md says what each can run; hlo: the programs of "
-           "every stage, with the order they run in (automap run executes them)")
+           "every stage, with the order they run in (automap run executes them); stablehlo: the same as StableHLO "
+           "(needs a "
+           "Python with jax)")
       .choices(to)
       .metavar("FRAMEWORK")
       .required();
@@ -217,20 +221,31 @@ void write_files(const EmitProgramOptions& o, const Emitted& emitted) {
   outputs.commit();
 }
 
+// All but the manifest, which is the last.
+void to_stablehlo(const emit::SdyBridge& bridge, std::vector<programs::ProgramFile>* files) {
+  std::vector<std::pair<std::string, std::string>> texts;
+  for (std::size_t i = 0; i + 1 < files->size(); ++i) texts.emplace_back((*files)[i].name, (*files)[i].text);
+  const std::vector<std::string> made = bridge.translate(texts);
+  for (std::size_t i = 0; i < made.size(); ++i) (*files)[i].text = made[i];
+}
+
 // The programs of every stage, all files or none.
 int emit_programs(const EmitProgramOptions& o, const PlanDocument& document) {
   if (o.model.empty() || !to_a_file(o)) {
-    throw Error(ErrorKind::kUsage, "--to hlo needs the model that is cut, and a folder for its programs",
-                "automap emit PLAN --model MODULE --to hlo -o DIR");
+    throw Error(ErrorKind::kUsage, "--to " + o.to + " needs the model that is cut, and a folder for its programs",
+                "automap emit PLAN --model MODULE --to " + o.to + " -o DIR");
   }
   if (o.json || !o.kind.empty() || !o.version.empty() || !o.layers.empty()) {
-    throw Error(ErrorKind::kUsage, "--to hlo has no --json, --kind, --layers or --framework-version",
+    throw Error(ErrorKind::kUsage, "--to " + o.to + " has no --json, --kind, --layers or --framework-version",
                 "leave it out; manifest.json in the folder says everything");
   }
+  std::optional<emit::SdyBridge> bridge;
+  if (o.to == kStableHlo) bridge.emplace("--to stablehlo", "--to hlo, which automap run executes as well");
   const hlo::HloModule module =
       profile::load_whole_model(o.model, "give the model's HLO: programs are cut out of it", std::nullopt).module;
-  const std::vector<programs::ProgramFile> files =
-      programs::program_files(document, input_name(o.plan), module, input_name(o.model));
+  std::vector<programs::ProgramFile> files =
+      programs::program_files(document, input_name(o.plan), module, input_name(o.model), bridge ? ".mlir" : ".hlo.txt");
+  if (bridge) to_stablehlo(*bridge, &files);
   std::error_code error;
   std::filesystem::create_directories(o.output, error);
   if (error)
@@ -263,7 +278,7 @@ int emit_main(int argc, char** argv) {
   declare(table, o);
   if (!table.parse(argc, argv)) return 0;
   check_layers_option(o.layers);
-  if (o.to == kPrograms) return emit_programs(o, pipeline::load_plan(o.plan));
+  if (o.to == kPrograms || o.to == kStableHlo) return emit_programs(o, pipeline::load_plan(o.plan));
   const planners::Framework& framework = planners::find_framework(o.to);
   emit::EmitOptions words;
   words.layers = o.layers;
