@@ -8,6 +8,7 @@
 #include <queue>
 #include <tuple>
 
+#include "common/base/numbers.h"
 #include "common/pipeline/random_problem.h"
 
 namespace automap::pipeline {
@@ -170,6 +171,29 @@ TEST(Schedule, RecurrenceEqualsAnEventSimulation) {
       const double length = simulate_step_ms(times, micro_batches, schedule);
       ASSERT_NEAR(length, expected, 1e-9 * expected) << stages << " stages, " << micro_batches << " micro-batches";
     }
+  }
+}
+
+// Of many micro-batches the rounds that are all alike are skipped; the record has every one of them.
+TEST(Schedule, ManyMicroBatchesTakeWhatTheirRecordSays) {
+  for (std::uint64_t seed = 0; seed < 1500; ++seed) {
+    SCOPED_TRACE(seed);
+    CounterRandom random(seed, 5);
+    const int stages = random.integer(1, 9);
+    const int micro_batches = random.integer(20, 400);
+    PipelineTimes times = random_case(random, stages);
+    const bool even = random.uniform() < 0.3;
+    for (int s = 1; even && s < stages; ++s) {
+      times.forward_ms[at(s)] = times.forward_ms[0];
+      times.backward_ms[at(s)] = times.backward_ms[0];
+    }
+    int k = random.integer(1, std::min(micro_batches, 40));
+    for (int s = 0; s < stages; ++s) {
+      times.in_flight.push_back(k);
+      k = random.integer(1, k);
+    }
+    const double all_rounds = record_step(times, micro_batches, Schedule::kAdaptive).step_ms;
+    ASSERT_NEAR(simulate_step_ms(times, micro_batches, Schedule::kAdaptive), all_rounds, 1e-11 * all_rounds);
   }
 }
 

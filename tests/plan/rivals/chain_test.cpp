@@ -8,9 +8,12 @@
 #include <vector>
 
 #include "common/pipeline/cost.h"
+#include "common/pipeline/schedule.h"
 #include "plan/rivals/aceso.h"
 #include "plan/rivals/alpa.h"
+#include "plan/rivals/dapple.h"
 #include "plan/rivals/galvatron.h"
+#include "plan/rivals/pipedream.h"
 #include "tests/plan/rivals/small_chains.h"
 
 namespace automap::rivals {
@@ -49,6 +52,46 @@ TEST(Rivals, AlpaFindsTheLeastOfItsObjective) {
   }
   EXPECT_GT(found, 200);
   EXPECT_GT(pipelines, 50);
+}
+
+// Stages that alone take too long are left out: a plan that is short enough stays the one that is found, and none that
+// is found has such a stage.
+TEST(Rivals, HopelessStagesAreLeftOut) {
+  int kept = 0, dropped = 0;
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    const Problem problem = small(seed).problem();
+    const std::vector<int> ends = every_position(problem);
+    const GroupSizes sizes = [&](int d0) { return alpa_submeshes(problem, d0); };
+    const std::optional<ChainPlan> alpa = best_chain(problem, ends, sizes, 4, 0, Transfers::kIgnored);
+    const std::optional<ChainPlan> pipedream = pipedream_chain(problem, ends, 4);
+    const std::optional<ChainPlan> dapple = dapple_chain(problem, ends, 4);
+    const auto within = [&](double below_ms) {
+      return std::vector<std::optional<ChainPlan>>{
+          best_chain(problem, ends, sizes, 4, 0, Transfers::kIgnored, below_ms),
+          pipedream_chain(problem, ends, 4, below_ms), dapple_chain(problem, ends, 4, below_ms)};
+    };
+    std::size_t planner = 0;
+    for (const std::optional<ChainPlan>& free : {alpa, pipedream, dapple}) {
+      const std::size_t own = planner++;
+      if (!free) continue;
+      const double step_ms = pipeline::simulate_step_ms(problem, free->plan);
+      const std::optional<ChainPlan> same = within(step_ms * (1 + 1e-9))[own];
+      ASSERT_TRUE(same);
+      EXPECT_NEAR(same->objective_ms, free->objective_ms, free->objective_ms * 1e-9);
+      ++kept;
+      const double below_ms = step_ms * 0.8;
+      const std::optional<ChainPlan> shorter = within(below_ms)[own];
+      dropped += !shorter;
+      if (!shorter) continue;
+      pipeline::for_each_stage(problem, shorter->plan, [&](int, int p0, int p1, int d0, int d1) {
+        EXPECT_FALSE(hopeless_stage(problem, p0, p1, problem.group(d0, d1), below_ms));
+        return true;
+      });
+    }
+  }
+  EXPECT_GT(kept, 300);
+  EXPECT_GT(dropped, 50);
 }
 
 TEST(Rivals, GalvatronFindsTheLeastOfItsObjective) {
