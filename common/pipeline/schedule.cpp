@@ -25,7 +25,7 @@ struct Recorder {
 
 // Fewer rounds are not worth telling whether they are alike; times that differ by so much of the step so far are the
 // same but for rounding.
-constexpr int kRoundsWorthSkipping = 8;
+constexpr int kRoundsWorthSkipping = 48;
 constexpr double kSameRound = 4e-15;
 
 // Strict 1F1B as a recurrence. Stage s works through F_1 .. F_K, B_1, F_K+1, B_2, ..., so what runs there just before

