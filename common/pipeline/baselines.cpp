@@ -512,21 +512,16 @@ std::optional<Plan> uniform_plan(const Problem& problem, int stages, Schedule sc
       if (work != nullptr) work->spend(kPerPlace * (high - low + 1));
       layers.push_back(reachable);
       std::vector<int> next;
-      // A stage (p0, p1] that ends too late for p0 ends too late for every earlier begin, and one that is too short is
-      // so for every later begin: the begins that suit p1 are a run that moves right with p1, but for those that need
-      // more memory than their parts say.
-      std::size_t begin = 0;
+      // A stage (p0, p1] that ends too late for p0 is so for every later p1: the first begin that suits p1 moves right
+      // with it.
+      std::size_t suits = 0;
       for (int p1 = low; p1 <= high; ++p1) {
-        while (begin < reachable.size() && reachable[begin] < p1 && problem.options().memory &&
-               problem.least_memory_bytes(reachable[begin], p1, group, k, variant) > group.capacity_bytes) {
-          ++begin;
-        }
-        std::size_t suits = begin;
+        const std::size_t before = suits;
         while (suits < reachable.size() && reachable[suits] < p1 && problem.options().memory &&
                problem.memory_bytes(reachable[suits], p1, group, k, variant) > group.capacity_bytes) {
           ++suits;
         }
-        if (work != nullptr) work->spend(kPerPlace * static_cast<std::int64_t>(suits - begin));
+        if (work != nullptr) work->spend(kPerPlace * static_cast<std::int64_t>(suits - before));
         if (suits == reachable.size() || !problem.stage_fits(reachable[suits], p1, group, k, needs_variable, variant)) {
           continue;
         }

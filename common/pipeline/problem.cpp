@@ -49,11 +49,16 @@ const char* to_string(GradientSync sync) {
   return sync == GradientSync::kOverlap ? "overlap" : "after";
 }
 
-RangeMax::RangeMax(const std::vector<double>& values) : values_(values) {
-  std::vector<double> blocks(values.size() / kBlock);
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
-    const auto first = values.begin() + static_cast<std::ptrdiff_t>(i) * kBlock;
-    blocks[i] = *std::max_element(first, first + kBlock);
+RangeMax::RangeMax(const std::vector<double>& values)
+    : values_(values), from_begin_(values.size()), to_end_(values.size()) {
+  std::vector<double> blocks;
+  for (std::size_t begin = 0; begin < values.size(); begin += kBlock) {
+    const std::size_t end = std::min(begin + kBlock, values.size());
+    from_begin_[begin] = values[begin];
+    for (std::size_t i = begin + 1; i < end; ++i) from_begin_[i] = std::max(from_begin_[i - 1], values[i]);
+    to_end_[end - 1] = values[end - 1];
+    for (std::size_t i = end - 1; i-- > begin;) to_end_[i] = std::max(to_end_[i + 1], values[i]);
+    blocks.push_back(to_end_[begin]);
   }
   levels_.push_back(std::move(blocks));
   for (std::size_t width = 2; width <= levels_.front().size(); width *= 2) {
@@ -66,21 +71,16 @@ RangeMax::RangeMax(const std::vector<double>& values) : values_(values) {
 
 double RangeMax::most(int first, int last) const {
   if (values_.empty() || first >= last) return 0;
-  const int first_block = (first + kBlock - 1) / kBlock, last_block = last / kBlock;
-  const auto largest = [&](int from, int to) {
-    double most = values_[static_cast<std::size_t>(from)];
-    for (int i = from + 1; i < to; ++i) most = std::max(most, values_[static_cast<std::size_t>(i)]);
-    return most;
-  };
-  if (first_block >= last_block) return largest(first, last);
+  const auto from = static_cast<std::size_t>(first), to = static_cast<std::size_t>(last);
+  const std::size_t first_block = from / kBlock, last_block = (to - 1) / kBlock;
+  if (first_block == last_block) return *std::max_element(values_.begin() + first, values_.begin() + last);
+  const double most = std::max(to_end_[from], from_begin_[to - 1]);
+  const std::size_t between = last_block - first_block - 1;
+  if (between == 0) return most;
   std::size_t level = 0;
-  while ((2 << level) <= last_block - first_block) ++level;
+  while ((std::size_t{2} << level) <= between) ++level;
   const std::vector<double>& of = levels_[level];
-  double most =
-      std::max(of[static_cast<std::size_t>(first_block)], of[static_cast<std::size_t>(last_block - (1 << level))]);
-  if (first < first_block * kBlock) most = std::max(most, largest(first, first_block * kBlock));
-  if (last_block * kBlock < last) most = std::max(most, largest(last_block * kBlock, last));
-  return most;
+  return std::max(most, std::max(of[first_block + 1], of[last_block - (std::size_t{1} << level)]));
 }
 
 bool Problem::makes_superfluous(const DeviceGroup& g, int one_variant, int other_variant) const {

@@ -148,7 +148,7 @@ struct Link {
 };
 
 // The largest value of a range, answered in O(1): of whole blocks by a table of the ranges whose length is a power of
-// two, of the values beside them by a look at each.
+// two, of the parts of blocks beside them by what is largest from each place on, to both sides.
 class RangeMax {
  public:
   RangeMax() = default;
@@ -157,9 +157,9 @@ class RangeMax {
   double most(int first, int last) const;
 
  private:
-  static constexpr int kBlock = 8;
-  std::vector<double> values_;
-  std::vector<std::vector<double>> levels_;  // [k][i]: of 2^k blocks from block i on
+  static constexpr std::size_t kBlock = 8;
+  std::vector<double> values_, from_begin_, to_end_;  // [i]: of i's block, up to and with i, and from i on
+  std::vector<std::vector<double>> levels_;           // [k][i]: of 2^k blocks from block i on
 };
 
 // Prefix sums over positions, whose differences are the costs of a stage; [n+1] each, entry 0 is 0.

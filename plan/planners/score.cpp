@@ -547,8 +547,14 @@ void check_cuts(const Plan& plan, const Problem& problem, int devices, const std
   }
 }
 
+// No micro-batches in flight make an adaptive plan shorter.
+double least_ms_of_any_warmup(const pipeline::PlacedPlan& placed) {
+  const pipeline::ProblemOptions& options = placed.problem().options();
+  return path_length_ms(pipeline_times(placed), placed.problem().micro_batches(), placed.plan.schedule, options.value);
+}
+
 // Warm-up and lengths of what stands where it can.
-void finish(ScoredPlan& scored, const std::string& source) {
+void finish(ScoredPlan& scored, const std::string& source, double hopeless_ms = kInfinity) {
   pipeline::PlacedPlan& placed = scored.placed;
   for (int s = 1; s <= placed.num_stages(); ++s) {
     const pipeline::PlacedStage& stage = placed.stages[at(s - 1)];
@@ -563,7 +569,9 @@ void finish(ScoredPlan& scored, const std::string& source) {
                 std::string("the devices of every stage divide them: give another --micro-batch") +
                     (scored.mixed ? "" : ", or --replicas fractional to count parts of samples"));
   }
-  if (placed.plan.warmup.empty()) scored.plan.warmup = placed.plan.warmup = chosen_warmup(placed);
+  const bool adaptive = placed.plan.schedule == Schedule::kAdaptive;
+  const bool hopeless = adaptive && hopeless_ms < kInfinity && least_ms_of_any_warmup(placed) >= hopeless_ms;
+  if (placed.plan.warmup.empty() && !hopeless) scored.plan.warmup = placed.plan.warmup = chosen_warmup(placed);
   measure(scored);
 }
 
@@ -591,14 +599,14 @@ void check_widths(const std::vector<int>& widths, const std::vector<int>& device
 }  // namespace
 
 ScoredPlan score_plan(const pipeline::CheckedProfile& profile, const Cluster& cluster, const ProblemOptions& options,
-                      Plan plan, const std::string& source) {
+                      Plan plan, const std::string& source, double hopeless_ms) {
   ScoredPlan scored;
   scored.problem = std::make_unique<Problem>(profile, cluster, options);
   scored.plan = std::move(plan);
   check_cuts(scored.plan, *scored.problem, scored.problem->num_devices(), source);
   AM_CHECK(pipeline::valid_structure(*scored.problem, scored.plan));
   scored.placed = place(*scored.problem, scored.plan);
-  finish(scored, source);
+  finish(scored, source, hopeless_ms);
   return scored;
 }
 
@@ -929,7 +937,8 @@ void settle_chunks(Layout& layout, const Profile& profile) {
 
 }  // namespace
 
-ScoredPlan score_layout(const Layout& given, const Question& question, const std::vector<int>& warmup) {
+ScoredPlan score_layout(const Layout& given, const Question& question, const std::vector<int>& warmup,
+                        double hopeless_ms) {
   Layout layout = given;
   const LayoutGround ground = ground_of(layout, question);
   settle_chunks(layout, question.profile());
@@ -941,7 +950,7 @@ ScoredPlan score_layout(const Layout& given, const Question& question, const std
   const ProblemOptions options = options_of(layout, question);
   Plan plan = plan_of(layout, question.profile());
   if (!warmup.empty()) plan.warmup = warmup;
-  ScoredPlan scored = score_plan(ground.profile, ground.replicas, options, std::move(plan), ground.source);
+  ScoredPlan scored = score_plan(ground.profile, ground.replicas, options, std::move(plan), ground.source, hopeless_ms);
   const std::string left = devices_left(layout, question.cluster);
   if (!left.empty()) scored.departures.push_back(left);
   return scored;

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/numbers.h"
 #include "common/machine/cluster.h"
 #include "common/pipeline/mixed_widths.h"
 #include "common/pipeline/placed_plan.h"
@@ -77,9 +78,11 @@ struct ScoredPlan {
 
 // `plan` on a problem of these options; K is chosen where the plan is adaptive and says none. Throws Error(kData)
 // naming `source` when the cuts are none of this model and cluster, K exceeds the micro-batches, or the devices of a
-// stage do not divide its samples.
+// stage do not divide its samples. Where no K makes it shorter than hopeless_ms, K is chosen quickly, and left out of
+// the plan.
 ScoredPlan score_plan(const pipeline::CheckedProfile& profile, const machine::Cluster& cluster,
-                      const pipeline::ProblemOptions& options, pipeline::Plan plan, const std::string& source);
+                      const pipeline::ProblemOptions& options, pipeline::Plan plan, const std::string& source,
+                      double hopeless_ms = kInfinity);
 
 // Scores stages of any widths, which the profile has to know; `profile` and `cluster` are those of single devices.
 ScoredPlan score_mixed(const pipeline::CheckedProfile& profile, const machine::Cluster& cluster,
@@ -94,7 +97,8 @@ ScoredPlan score_given(GivenPlan given, const Question& question, const StageOve
 // Error(kUsage) when the layout asks for more devices or stages than there are, or does not divide the batch. Where
 // neither it nor the question says how many samples a replica computes at once it is chosen, as `departures` says.
 // `warmup`: K of each stage, of a layout whose schedule is adaptive and which names its micro-batch-size; empty:
-// chosen.
-ScoredPlan score_layout(const Layout& layout, const Question& question, const std::vector<int>& warmup = {});
+// chosen. `hopeless_ms` as of score_plan().
+ScoredPlan score_layout(const Layout& layout, const Question& question, const std::vector<int>& warmup = {},
+                        double hopeless_ms = kInfinity);
 
 }  // namespace automap::planners

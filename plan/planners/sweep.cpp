@@ -98,7 +98,9 @@ class Hope {
     const double of_replica = static_cast<double>(batch_) / layout.dp;
     return of_replica * times->second.least_ms(samples, layout.variant.recompute) / layout.pp;
   }
-  bool left(const Layout& layout) { return bound_ms(layout) < (layout.pp > 1 ? best_of_several_ms_ : best_ms_); }
+  // Longer layouts need not be told apart.
+  double hopeless_ms(const Layout& layout) const { return layout.pp > 1 ? best_of_several_ms_ : best_ms_; }
+  bool left(const Layout& layout) { return bound_ms(layout) < hopeless_ms(layout); }
   void saw(const Layout& layout, double step_ms) {
     best_ms_ = std::min(best_ms_, step_ms);
     if (layout.pp > 1) best_of_several_ms_ = std::min(best_of_several_ms_, step_ms);
@@ -168,7 +170,8 @@ Sweep sweep_layouts(const Question& question, const SweepRequest& request) {
         ++sweep.left_out;
         continue;
       }
-      const ScoredPlan scored = score_layout(layout, of_batch);
+      const ScoredPlan scored =
+          score_layout(layout, of_batch, {}, request.only_best ? hope.hopeless_ms(layout) : kInfinity);
       more.saw(scored.missing_bytes > 0 ? kInfinity : scored.simulated_step_ms);
       if (!inexpressible(*question.framework, scored.placed, profile).empty()) continue;
       if (scored.missing_bytes <= 0) hope.saw(layout, scored.simulated_step_ms);

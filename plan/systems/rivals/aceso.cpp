@@ -449,9 +449,8 @@ std::optional<ChainPlan> aceso_chain(const Problem& problem, const std::vector<i
 }
 
 Planner aceso(const pipeline::Profile& profile, int max_stages) {
-  return [ends = unit_ends(profile, static_cast<int>(profile.size())), max_stages](const pipeline::Problem& problem) {
-    return aceso_chain(problem, ends, max_stages, kAcesoEffort);
-  };
+  return [ends = unit_ends(profile, static_cast<int>(profile.size())), max_stages](
+             const pipeline::Problem& problem, double) { return aceso_chain(problem, ends, max_stages, kAcesoEffort); };
 }
 
 }  // namespace automap::rivals

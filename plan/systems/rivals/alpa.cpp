@@ -17,9 +17,9 @@ std::vector<int> alpa_submeshes(const pipeline::Problem& problem, int d0) {
 }
 
 Planner alpa(const pipeline::Profile& profile, int max_stages) {
-  return [ends = unit_ends(profile, kAlpaUnits), max_stages](const pipeline::Problem& problem) {
+  return [ends = unit_ends(profile, kAlpaUnits), max_stages](const pipeline::Problem& problem, double below_ms) {
     const auto sizes = [&](int d0) { return alpa_submeshes(problem, d0); };
-    return best_chain(problem, ends, sizes, max_stages, kAlpaGap, Transfers::kIgnored);
+    return best_chain(problem, ends, sizes, max_stages, kAlpaGap, Transfers::kIgnored, below_ms);
   };
 }
 

@@ -58,20 +58,68 @@ std::vector<int> unit_ends(const pipeline::Profile& profile, int most) {
   return ends;
 }
 
+bool hopeless_stage(const Problem& problem, int p0, int p1, const pipeline::DeviceGroup& group, double below_ms) {
+  if (below_ms == kInfinity) return false;
+  for (int v = 0; v < problem.num_variants(); ++v) {
+    if (problem.micro_batches() * problem.compute_ms(p0, p1, group, v) < below_ms) return false;
+  }
+  return true;
+}
+
+namespace {
+
+// t_i of a stage that runs as the variant.
+double stage_ms_of(const Problem& problem, int p0, int p1, const pipeline::DeviceGroup& group, double sent_ms, int v) {
+  const double once = problem.sync_ms(p0, p1, group, v) + problem.optimizer_ms(p0, p1, group, v);
+  return problem.compute_ms(p0, p1, group, v) + once / problem.micro_batches() + sent_ms;
+}
+
+// What a stage sends and gets for a micro-batch.
+double sent_ms(const Problem& problem, int p1, int d0, int d1, Transfers transfers) {
+  if (transfers == Transfers::kIgnored || d1 == problem.num_devices()) return 0;
+  return 2 * problem.transfer_ms(p1, d0, d1, std::min(problem.num_devices(), d1 + (d1 - d0)));
+}
+
+// t_i of a stage for ever more stages left, which need ever more memory: of each stage the times are told once.
+class StageTimes {
+ public:
+  StageTimes(const Problem& problem, int p0, int p1, int d0, int d1, Transfers transfers)
+      : problem_(problem), group_(problem.group(d0, d1)), p0_(p0), p1_(p1) {
+    const double sent = sent_ms(problem, p1, d0, d1, transfers);
+    for (int v = 0; v < problem.num_variants(); ++v) {
+      times_.emplace_back(stage_ms_of(problem, p0, p1, group_, sent, v), v);
+    }
+    std::sort(times_.begin(), times_.end());
+  }
+
+  // The least time, with its variant; of `left` stages from it on, no fewer than before. Null: no variant fits.
+  const std::pair<double, int>* with(int left) {
+    if (problem_.stages_need_variables(left) && problem_.variables(p0_, p1_) == 0) return nullptr;
+    const int in_flight = std::min(problem_.micro_batches(), left);
+    while (next_ < times_.size() && !problem_.stage_fits(p0_, p1_, group_, in_flight, false, times_[next_].second)) {
+      ++next_;
+    }
+    return next_ < times_.size() ? &times_[next_] : nullptr;
+  }
+
+ private:
+  const Problem& problem_;
+  const pipeline::DeviceGroup& group_;
+  const int p0_, p1_;
+  std::vector<std::pair<double, int>> times_;  // ascending
+  std::size_t next_ = 0;
+};
+
+}  // namespace
+
 double stage_ms(const Problem& problem, int p0, int p1, int d0, int d1, int stages_left, Transfers transfers,
                 int* variant) {
   const pipeline::DeviceGroup& group = problem.group(d0, d1);
-  const int micro_batches = problem.micro_batches(), in_flight = std::min(micro_batches, stages_left);
+  const int in_flight = std::min(problem.micro_batches(), stages_left);
   // Asked of the stages left, as all stages are not known: no weaker than the rule for all of them.
   const bool needs_variable = problem.stages_need_variables(stages_left);
-  double sent = 0;
-  if (transfers == Transfers::kCounted && d1 < problem.num_devices()) {
-    sent = 2 * problem.transfer_ms(p1, d0, d1, std::min(problem.num_devices(), d1 + (d1 - d0)));
-  }
-  const auto ms_of = [&](int v) {
-    const double once = problem.sync_ms(p0, p1, group, v) + problem.optimizer_ms(p0, p1, group, v);
-    return problem.compute_ms(p0, p1, group, v) + once / micro_batches + sent;
-  };
+  const double sent = sent_ms(problem, p1, d0, d1, transfers);
+  const auto ms_of = [&](int v) { return stage_ms_of(problem, p0, p1, group, sent, v); };
   return least_of_variants(problem, p0, p1, group, in_flight, needs_variable, ms_of, variant);
 }
 
@@ -80,7 +128,7 @@ double chain_ms(const Problem& problem, double sum_ms, double longest_ms) {
 }
 
 std::optional<ChainPlan> best_chain(const Problem& problem, const std::vector<int>& ends, const GroupSizes& sizes,
-                                    int max_stages, double gap, Transfers transfers) {
+                                    int max_stages, double gap, Transfers transfers, double below_ms) {
   const int units = static_cast<int>(ends.size()), devices = problem.num_devices();
   const int most_stages = std::min({max_stages, units, devices});
   const auto start = [&](int unit) { return unit == 0 ? 0 : ends[at(unit - 1)]; };
@@ -93,16 +141,19 @@ std::optional<ChainPlan> best_chain(const Problem& problem, const std::vector<in
   for (int d0 = 0; d0 < devices; ++d0) {
     for (const int size : sizes(d0)) {
       const int d1 = d0 + size;
-      if (!problem.group(d0, d1).valid) continue;
-      for (int left = 1; left <= most_stages; ++left) {
-        if ((left == 1) != (d1 == devices)) continue;
-        for (int u0 = 0; u0 < units; ++u0) {
-          for (int u1 = left == 1 ? units : u0 + 1; u1 <= units - left + 1; ++u1) {
-            Candidate one{u1, d1, 0, 0};
-            one.ms = stage_ms(problem, start(u0), start(u1), d0, d1, left, transfers, &one.variant);
-            if (one.ms == kInfinity) continue;
-            candidates[state(left, u0, d0)].push_back(one);
-            thresholds.push_back(one.ms);
+      const pipeline::DeviceGroup& group = problem.group(d0, d1);
+      if (!group.valid) continue;
+      // The last stage has the last devices and ends the model.
+      const bool last = d1 == devices;
+      for (int u0 = 0; u0 < units; ++u0) {
+        for (int u1 = last ? units : u0 + 1; u1 <= units - (last ? 0 : 1); ++u1) {
+          if (hopeless_stage(problem, start(u0), start(u1), group, below_ms)) break;
+          StageTimes times(problem, start(u0), start(u1), d0, d1, transfers);
+          for (int left = last ? 1 : 2; left <= std::min(last ? 1 : most_stages, units - u1 + 1); ++left) {
+            const std::pair<double, int>* least = times.with(left);
+            if (least == nullptr) continue;
+            candidates[state(left, u0, d0)].push_back({u1, d1, least->second, least->first});
+            thresholds.push_back(least->first);
           }
         }
       }
@@ -231,7 +282,7 @@ RivalPlan best_over_splits(const planners::Question& question, const std::vector
     const bool left = !hopeless(split.bound_ms, std::min(below_ms, split.best_ms));
     try {
       for (std::size_t k = 0; left && k < planners.size(); ++k) {
-        std::optional<ChainPlan> found = planners[k](*split.problem);
+        std::optional<ChainPlan> found = planners[k](*split.problem, below_ms);
         const double simulated_ms = found ? settle_schedule(*split.problem, found->plan) : kInfinity;
         any = any || simulated_ms < split.best_ms;
         split.found.emplace_back(std::move(found), simulated_ms);

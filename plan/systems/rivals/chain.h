@@ -54,6 +54,11 @@ double least_of_variants(const pipeline::Problem& problem, int p0, int p1, const
   return found ? least : std::numeric_limits<double>::infinity();
 }
 
+// True if the stage computes so long, however it runs, that no plan with it has a simulated step below below_ms; then
+// so does every longer stage on these devices.
+bool hopeless_stage(const pipeline::Problem& problem, int p0, int p1, const pipeline::DeviceGroup& group,
+                    double below_ms);
+
 // t_i of a stage, the least over the variants that fit; infinite when none does. `stages_left` with this one.
 double stage_ms(const pipeline::Problem& problem, int p0, int p1, int d0, int d1, int stages_left, Transfers transfers,
                 int* variant = nullptr);
@@ -62,9 +67,11 @@ double stage_ms(const pipeline::Problem& problem, int p0, int p1, int d0, int d1
 double chain_ms(const pipeline::Problem& problem, double sum_ms, double longest_ms);
 
 // The best plan of up to max_stages stages that uses all devices, within a share `gap` of the largest t (0: the best of
-// all); nothing when none fits. Every plan returned is feasible(). O(thresholds S U^2 D sizes) for U units.
+// all), and of those whose stages leave hope of a simulated step below below_ms; nothing when none fits. Every plan
+// returned is feasible(). O(thresholds S U^2 D sizes) for U units.
 std::optional<ChainPlan> best_chain(const pipeline::Problem& problem, const std::vector<int>& ends,
-                                    const GroupSizes& sizes, int max_stages, double gap, Transfers transfers);
+                                    const GroupSizes& sizes, int max_stages, double gap, Transfers transfers,
+                                    double below_ms = std::numeric_limits<double>::infinity());
 
 // A whole plan of a published planner; `problem` is null when it has none.
 struct RivalPlan {
@@ -82,9 +89,10 @@ std::vector<planners::StepSize> splits_of(const planners::Question& question);
 // Asks each planner for a plan of every width and split of the batch (all devices); of these the one that is simulated
 // shortest, with as much in flight as our own plans may have: no rival is held back by its choice among splits, nor by
 // its schedule. Equal ones: the first.
-using Planner = std::function<std::optional<ChainPlan>(const pipeline::Problem& problem)>;
+// They need find no plan that takes below_ms or more.
+using Planner = std::function<std::optional<ChainPlan>(const pipeline::Problem& problem, double below_ms)>;
 // Stages count up to the request's max_stages. Splits are left out whose simplest bound says that no simulated step
-// below below_ms can come of them.
+// below below_ms can come of them, and plans with stages that alone take as long.
 RivalPlan best_over_splits(const planners::Question& question, const std::vector<Planner>& planners,
                            double below_ms = std::numeric_limits<double>::infinity());
 

@@ -25,7 +25,8 @@ double stage_compute_ms(const Problem& problem, int p0, int p1, int d0, int d1, 
 // Plans of one problem whose cuts are ends of units.
 class DappleSearch {
  public:
-  DappleSearch(const Problem& problem, const std::vector<int>& ends) : problem_(problem), ends_(ends) {}
+  DappleSearch(const Problem& problem, const std::vector<int>& ends, double below_ms)
+      : problem_(problem), ends_(ends), hopeless_ms_(below_ms / problem.micro_batches()) {}
 
   // Takes the plan when it is shorter than the best so far.
   void consider(const std::vector<int>& cuts, const std::vector<int>& device_cuts) {
@@ -41,7 +42,9 @@ class DappleSearch {
       const int d1 = s + 1 == stages ? problem_.num_devices() : device_cuts[at(s)];
       int variant = 0;
       const bool needs_variable = problem_.stages_need_variables(stages);
-      if (stage_compute_ms(problem_, p0, p1, d0, d1, stages - s, needs_variable, &variant) == kInfinity) return;
+      if (stage_compute_ms(problem_, p0, p1, d0, d1, stages - s, needs_variable, &variant, hopeless_ms_) == kInfinity) {
+        return;
+      }
       plan.variants.push_back(static_cast<std::uint8_t>(variant));
     }
     if (!pipeline::feasible(problem_, plan)) return;
@@ -61,6 +64,7 @@ class DappleSearch {
  private:
   const Problem& problem_;
   const std::vector<int>& ends_;
+  const double hopeless_ms_;  // of a stage and a micro-batch
   std::optional<ChainPlan> best_;
 };
 
@@ -68,12 +72,13 @@ class DappleSearch {
 // learns last: it is run for either.
 class Blocks {
  public:
-  Blocks(const Problem& problem, const std::vector<int>& ends, int max_stages, bool needs_variable)
+  Blocks(const Problem& problem, const std::vector<int>& ends, int max_stages, bool needs_variable, double below_ms)
       : problem_(problem),
         ends_(ends),
         units_(static_cast<int>(ends.size())),
         devices_(problem.num_devices()),
         needs_variable_(needs_variable),
+        below_ms_(below_ms),
         best_(state(most(max_stages) + 1, 0, 0)) {
     for (int left = 1; left <= most(max_stages); ++left) {
       for (int u0 = 0; u0 <= units_ - left; ++u0) {
@@ -114,7 +119,10 @@ class Blocks {
       const int d1 = d0 + size;
       if (d1 > devices_ - left + 1) break;
       if ((left == 1) != (d1 == devices_)) continue;
+      const pipeline::DeviceGroup& group = problem_.group(d0, d1);
+      if (!group.valid) continue;
       for (int u1 = left == 1 ? units_ : u0 + 1; u1 <= units_ - left + 1; ++u1) {
+        if (hopeless_stage(problem_, start(u0), start(u1), group, below_ms_)) break;
         // The rest is looked at first, since its time is known; the stage itself costs more to ask for.
         double behind_ms = 0;
         if (left > 1) {
@@ -134,6 +142,7 @@ class Blocks {
   const std::vector<int>& ends_;
   const int units_, devices_;
   const bool needs_variable_;
+  const double below_ms_;
   std::vector<Choice> best_;
 };
 
@@ -194,12 +203,13 @@ double dapple_length_ms(const Problem& problem, const Plan& plan) {
   return dapple_length_ms(stages, problem.micro_batches());
 }
 
-std::vector<DappleBlocks> dapple_blocks(const Problem& problem, const std::vector<int>& ends, int max_stages) {
+std::vector<DappleBlocks> dapple_blocks(const Problem& problem, const std::vector<int>& ends, int max_stages,
+                                        double below_ms) {
   std::vector<DappleBlocks> out;
   // Few stages may need variables, more of them than there are variables do not.
   for (int stages = 1; stages <= max_stages;) {
     const bool needs_variable = problem.stages_need_variables(stages);
-    const Blocks programme(problem, ends, max_stages, needs_variable);
+    const Blocks programme(problem, ends, max_stages, needs_variable, below_ms);
     if (stages > programme.most(max_stages)) break;
     for (; stages <= programme.most(max_stages) && problem.stages_need_variables(stages) == needs_variable; ++stages)
       out.push_back(programme.of(stages));
@@ -207,9 +217,10 @@ std::vector<DappleBlocks> dapple_blocks(const Problem& problem, const std::vecto
   return out;
 }
 
-std::optional<ChainPlan> dapple_chain(const Problem& problem, const std::vector<int>& ends, int max_stages) {
-  DappleSearch search(problem, ends);
-  for (const DappleBlocks& blocks : dapple_blocks(problem, ends, max_stages)) {
+std::optional<ChainPlan> dapple_chain(const Problem& problem, const std::vector<int>& ends, int max_stages,
+                                      double below_ms) {
+  DappleSearch search(problem, ends, below_ms);
+  for (const DappleBlocks& blocks : dapple_blocks(problem, ends, max_stages, below_ms)) {
     if (blocks.longest_ms < kInfinity) search.consider(blocks.cuts, blocks.device_cuts);
   }
   if (max_stages >= 2) search.two_stages();
@@ -217,8 +228,8 @@ std::optional<ChainPlan> dapple_chain(const Problem& problem, const std::vector<
 }
 
 Planner dapple(const pipeline::Profile& profile, int max_stages) {
-  return [ends = unit_ends(profile, kDappleUnits), max_stages](const Problem& problem) {
-    return dapple_chain(problem, ends, max_stages);
+  return [ends = unit_ends(profile, kDappleUnits), max_stages](const Problem& problem, double below_ms) {
+    return dapple_chain(problem, ends, max_stages, below_ms);
   };
 }
 

@@ -42,10 +42,13 @@ struct DappleBlocks {
   std::vector<int> cuts, device_cuts;
   double longest_ms = std::numeric_limits<double>::infinity();
 };
-std::vector<DappleBlocks> dapple_blocks(const pipeline::Problem& problem, const std::vector<int>& ends, int max_stages);
+// Stages leave hope of a simulated step below below_ms.
+std::vector<DappleBlocks> dapple_blocks(const pipeline::Problem& problem, const std::vector<int>& ends, int max_stages,
+                                        double below_ms = std::numeric_limits<double>::infinity());
 
 // The plan it finds; its objective_ms is L. Nothing when none fits.
-std::optional<ChainPlan> dapple_chain(const pipeline::Problem& problem, const std::vector<int>& ends, int max_stages);
+std::optional<ChainPlan> dapple_chain(const pipeline::Problem& problem, const std::vector<int>& ends, int max_stages,
+                                      double below_ms = std::numeric_limits<double>::infinity());
 Planner dapple(const pipeline::Profile& profile, int max_stages);
 
 }  // namespace automap::rivals

@@ -25,7 +25,7 @@ std::optional<ChainPlan> galvatron_chain(const pipeline::Problem& problem, const
 }
 
 Planner galvatron(const pipeline::Profile& profile, int max_stages) {
-  return [ends = unit_ends(profile, kGalvatronUnits), max_stages](const pipeline::Problem& problem) {
+  return [ends = unit_ends(profile, kGalvatronUnits), max_stages](const pipeline::Problem& problem, double) {
     return galvatron_chain(problem, ends, max_stages, kGap);
   };
 }

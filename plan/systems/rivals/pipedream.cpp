@@ -33,7 +33,8 @@ double pipedream_send_ms(const Problem& problem, int p, int d0, int d1) {
   return 2 * problem.transfer_ms(p, d0, d1, std::min(problem.num_devices(), d1 + (d1 - d0)));
 }
 
-std::optional<ChainPlan> pipedream_chain(const Problem& problem, const std::vector<int>& ends, int max_stages) {
+std::optional<ChainPlan> pipedream_chain(const Problem& problem, const std::vector<int>& ends, int max_stages,
+                                         double below_ms) {
   const int units = static_cast<int>(ends.size()), devices = problem.num_devices();
   const int most_stages = std::min({max_stages, units, devices});
   const auto start = [&](int unit) { return unit == 0 ? 0 : ends[at(unit - 1)]; };
@@ -46,8 +47,10 @@ std::optional<ChainPlan> pipedream_chain(const Problem& problem, const std::vect
       for (const int size : problem.group_sizes()) {
         const int d1 = d0 + size;
         if (d1 > devices) break;
-        for (int u1 = u0 + 1; u1 <= units; ++u1) {
-          if ((u1 == units) != (d1 == devices)) continue;
+        if (!problem.group(d0, d1).valid) continue;
+        const bool last = d1 == devices;
+        for (int u1 = last ? units : u0 + 1; u1 <= units - (last ? 0 : 1); ++u1) {
+          if (hopeless_stage(problem, start(u0), start(u1), problem.group(d0, d1), below_ms)) break;
           Choice one{0, u1, d1, 0};
           one.slowest_ms = pipedream_stage_ms(problem, start(u0), start(u1), d0, d1, &one.variant);
           if (one.slowest_ms == kInfinity) continue;
@@ -96,8 +99,8 @@ std::optional<ChainPlan> pipedream_chain(const Problem& problem, const std::vect
 }
 
 Planner pipedream(const pipeline::Profile& profile, int max_stages) {
-  return [ends = unit_ends(profile, kPipeDreamUnits), max_stages](const Problem& problem) {
-    return pipedream_chain(problem, ends, max_stages);
+  return [ends = unit_ends(profile, kPipeDreamUnits), max_stages](const Problem& problem, double below_ms) {
+    return pipedream_chain(problem, ends, max_stages, below_ms);
   };
 }
 

@@ -18,9 +18,10 @@ namespace automap::rivals {
 
 constexpr int kPipeDreamUnits = 32;
 
-// The best plan for one problem; its objective_ms is A. Nothing when none fits.
-std::optional<ChainPlan> pipedream_chain(const pipeline::Problem& problem, const std::vector<int>& ends,
-                                         int max_stages);
+// The best plan for one problem, of those whose stages leave hope of a simulated step below below_ms; its objective_ms
+// is A. Nothing when none fits.
+std::optional<ChainPlan> pipedream_chain(const pipeline::Problem& problem, const std::vector<int>& ends, int max_stages,
+                                         double below_ms = std::numeric_limits<double>::infinity());
 // T of a stage, the least over the variants that fit; infinite when none does.
 double pipedream_stage_ms(const pipeline::Problem& problem, int p0, int p1, int d0, int d1, int* variant = nullptr);
 // 2 send at cut p between (d0, d1] and the devices behind it.

@@ -3,14 +3,18 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <utility>
 #include <vector>
 
 #include "common/pipeline/cost.h"
+#include "common/pipeline/schedule.h"
 #include "plan/systems/rivals/aceso.h"
 #include "plan/systems/rivals/alpa.h"
+#include "plan/systems/rivals/dapple.h"
 #include "plan/systems/rivals/galvatron.h"
+#include "plan/systems/rivals/pipedream.h"
 #include "tests/plan/systems/rivals/small_chains.h"
 
 namespace automap::rivals {
@@ -49,6 +53,41 @@ TEST(Rivals, AlpaFindsTheLeastOfItsObjective) {
   }
   EXPECT_GT(found, 200);
   EXPECT_GT(pipelines, 50);
+}
+
+// Stages that alone take too long are left out: a plan that is short enough stays the one that is found, and none that
+// is found has such a stage.
+TEST(Rivals, HopelessStagesAreLeftOut) {
+  int kept = 0, dropped = 0;
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    const Problem problem = small(seed).problem();
+    const std::vector<int> ends = every_position(problem);
+    const GroupSizes sizes = [&](int d0) { return alpa_submeshes(problem, d0); };
+    const std::vector<std::function<std::optional<ChainPlan>(double)>> planners = {
+        [&](double below_ms) { return best_chain(problem, ends, sizes, 4, 0, Transfers::kIgnored, below_ms); },
+        [&](double below_ms) { return pipedream_chain(problem, ends, 4, below_ms); },
+        [&](double below_ms) { return dapple_chain(problem, ends, 4, below_ms); }};
+    for (const auto& planner : planners) {
+      const std::optional<ChainPlan> free = planner(kInfinity);
+      if (!free) continue;
+      const double step_ms = pipeline::simulate_step_ms(problem, free->plan);
+      const std::optional<ChainPlan> same = planner(step_ms * (1 + 1e-9));
+      ASSERT_TRUE(same);
+      EXPECT_NEAR(same->objective_ms, free->objective_ms, free->objective_ms * 1e-9);
+      ++kept;
+      const double below_ms = step_ms * 0.8;
+      const std::optional<ChainPlan> shorter = planner(below_ms);
+      dropped += !shorter;
+      if (!shorter) continue;
+      pipeline::for_each_stage(problem, shorter->plan, [&](int, int p0, int p1, int d0, int d1) {
+        EXPECT_FALSE(hopeless_stage(problem, p0, p1, problem.group(d0, d1), below_ms));
+        return true;
+      });
+    }
+  }
+  EXPECT_GT(kept, 100);
+  EXPECT_GT(dropped, 20);
 }
 
 TEST(Rivals, GalvatronFindsTheLeastOfItsObjective) {
