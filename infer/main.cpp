@@ -77,7 +77,8 @@ struct Call {
   std::vector<std::string> departures;   // from what `given` was made with
   planners::StageOverrides overrides;
   std::optional<Layout> layout;
-  int widest_plan = 0;  // --max-width, where a measured layout is wider
+  std::int64_t batch_rounds = 1;  // ReportOptions
+  int widest_plan = 0;            // --max-width, where a measured layout is wider
   OutputSet outputs;
   AtomicFile* plan_file = nullptr;  // of the outputs
   std::optional<PictureFiles> pictures;
@@ -272,6 +273,28 @@ void read_model(Call& call) {
   if (call.words) warn_of_another_model(*call.words, call.input);
 }
 
+// Leaves pipelines of this model out where the framework has none that can be typed, and gives the batch that nobody
+// gave.
+void fit_to_framework(Call& call) {
+  planners::Question& question = call.question;
+  const emit::Inexpressible fault = emit::pipeline_fault(*call.framework, call.input.sizes);
+  if (!fault.what.empty() && call.request.stages != 1) {
+    const std::string what = std::string(call.framework->name) + " cannot run " + fault.what;
+    if (call.request.stages > 1) {
+      throw Error(ErrorKind::kUsage, "--stages " + std::to_string(call.request.stages) + ": " + what, fault.hint);
+    }
+    question.request.max_stages = 1;
+    call.input.notices.push_back("no pipeline is planned: " + what + " (" + fault.hint + ")");
+  }
+  planners::StepRequest& step = question.step;
+  const bool free = step.batch == 0 && step.micro_batch == 0 && step.micro_batches == 0;
+  if (!free || question.request.max_stages == 1 || question.options.replicas == pipeline::Replicas::kFractional) return;
+  const std::int64_t batch = planners::usual_batch_of(question);
+  if (batch == planners::usual_batch(pipeline::own_samples(question.profile()))) return;
+  step.batch = batch;
+  call.batch_rounds = planners::rounds_of_pipelines(question);
+}
+
 void ask(Call& call) {
   if (call.given) {
     check_model(*call.given, call.input);
@@ -282,6 +305,7 @@ void ask(Call& call) {
   call.question = make_question(call.options, call.input.profile, call.cluster);
   call.question.request = call.request;
   call.question.framework = call.framework;
+  if (!call.given && !call.layout) fit_to_framework(call);
   if (call.given && call.given->measured_step) {
     const std::string other = other_times(*call.given->measured_step, call.question, whose_times(call.runs_in));
     if (other.empty()) {
@@ -309,7 +333,8 @@ std::string sentences_within(const std::string& text, int width) {
 std::string model_line(const Call& call, const ReportOptions& report, double batch, int width) {
   std::string text = call.input.taken;
   if (!report.batch_given) {
-    text += "; assumed: a batch of " + std::to_string(std::llround(batch)) + " samples (--batch)";
+    text += "; assumed: a batch of " + std::to_string(std::llround(batch)) + " samples (--batch)" +
+            batch_rounds_text(report);
   }
   std::string label = "Model";
   label.resize(kSummaryLabel, ' ');
@@ -349,6 +374,7 @@ ReportOptions report_options(const Call& call, double free_plan_ms) {
   report.width = report_width();
   report.batch_given = options.batch != "auto" || call.given.has_value() ||
                        (options.micro_batch != "auto" && options.micro_batches != "auto");
+  report.batch_rounds = call.batch_rounds;
   report.cluster_devices = call.rented ? call.given_cluster.num_devices() : call.cluster.num_devices();
   report.free_plan_ms = free_plan_ms;
   if (limits_plans(*call.framework)) {

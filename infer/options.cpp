@@ -173,7 +173,9 @@ void declare_step(OptionTable& table, InferOptions& o) {
       .metavar("P|DEVICE=P,...")
       .shown_default("as the cluster file says")
       .traits(kAsked);
-  table.add(&o.batch, "batch", "samples per step; auto: 16 times the module's own batch, up to 256")
+  table
+      .add(&o.batch, "batch",
+           "samples per step; auto: 16 times the module's own batch, up to 256, or what pipelines of --for need")
       .no_file()
       .metavar("auto|B")
       .traits(kInProvenance | kAsked);

@@ -615,12 +615,18 @@ std::string corners_text(const std::vector<pipeline::PlanCorner>& corners, int w
 
 }  // namespace
 
+std::string batch_rounds_text(const ReportOptions& options) {
+  if (options.batch_rounds == 1) return "";
+  return ", a multiple of " + std::to_string(options.batch_rounds) + " for pipelines of " + options.framework;
+}
+
 std::string usual_batch_text(const PlanDocument& document, const ReportOptions& options) {
   if (options.batch_given || options.made_here || options.model_batch <= 0) return "";
   const double times = document.batch() / options.model_batch;
-  if (times == 1) return " (no --batch: the model's own)";
-  if (times != std::round(times)) return " (no --batch)";
-  return " (no --batch: " + format_amount(times) + " times the model's " + format_amount(options.model_batch) + ")";
+  const std::string rounds = batch_rounds_text(options) + ")";
+  if (times == 1) return " (no --batch: the model's own" + rounds;
+  if (times != std::round(times)) return " (no --batch" + rounds;
+  return " (no --batch: " + format_amount(times) + " times the model's " + format_amount(options.model_batch) + rounds;
 }
 
 std::string asked_tables_text(const PlanDocument& document, const ReportOptions& options) {

@@ -20,6 +20,7 @@ struct ReportOptions {
   bool training = true;                // else the model has no backward pass
   bool kinds_asked = false;            // the table of kinds is part of the answer
   bool batch_given = false;            // the samples of a step are what somebody asked for
+  std::int64_t batch_rounds = 1;       // a batch that nobody gave is a multiple of it, for the framework's pipelines
   double free_plan_ms = 0;             // of a plan with equal replicas: the step of the best without that; 0: not asked
   int cluster_devices = 0;             // of the whole cluster, used or not
   std::string framework;               // --for, where it limits plans
@@ -28,6 +29,7 @@ struct ReportOptions {
 };
 
 // The source of the number of samples of a step, when --batch is missing: " (no --batch: 16 times the model's 4)".
+std::string batch_rounds_text(const ReportOptions& options);
 std::string usual_batch_text(const pipeline::PlanDocument& document, const ReportOptions& options);
 
 // The whole report; ends with a newline. `problem` is the one that the document was made from.

@@ -93,6 +93,7 @@ Emitted emit_deepspeed(const FrameworkPlan& plan, const EmitOptions& options) {
       out.cannot = paths.why;
       return out;
     }
+    if (!paths.note.empty()) out.missing.push_back(paths.note);
     config["pipeline"] = {{"stages", plan.stages}};
     if (plan.recompute_any()) {
       // The other kind of checkpoint has no gradient where none of its inputs has one, as token ids.

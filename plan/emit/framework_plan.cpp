@@ -75,7 +75,12 @@ std::vector<int> devices_of(const pipeline::PlanCorner& corner, const machine::C
 Inexpressible place_devices(const std::vector<int>& numbers, const machine::Cluster* cluster, FrameworkPlan* plan) {
   for (const int number : numbers) plan->chosen_devices.push_back(number - 1);
   if (are_first(plan->chosen_devices)) plan->chosen_devices.clear();
-  return cluster == nullptr ? Inexpressible() : place_on_servers(*cluster, numbers, plan);
+  if (cluster == nullptr) return {};
+  Inexpressible why = place_on_servers(*cluster, numbers, plan);
+  if (!why.what.empty() || !plan->framework->even_servers) return why;
+  why.what = planners::servers_inexpressible(used_of_servers(*plan), plan->replicas * plan->width, plan->width);
+  if (!why.what.empty()) why.hint = std::string("--for ") + plan->framework->name + " plans what it can run";
+  return why;
 }
 
 // `samples`: of a micro-batch, over all replicas.
@@ -303,10 +308,14 @@ ModulePaths module_paths(const FrameworkPlan& plan, const std::string& layers, M
                  "leave --layers out"};
     return paths;
   }
+  const bool known = std::any_of(plan.parts.begin(), plan.parts.end(),
+                                 [](const FrameworkStage& part) { return !part.modules.empty(); });
+  if (!known)
+    paths.note = "the plan knows of no layer that it holds variables: leave out the names that are no modules";
   int number = 0;
   for (const FrameworkStage& part : plan.parts) {
     std::vector<std::string>& stage = paths.stages.emplace_back();
-    for (const std::string& module : part.modules) {
+    for (const std::string& module : known ? part.modules : part.layers) {
       const bool of_stack = !layers.empty() && place_in_stack(module, plan.stacks.front()) >= 0;
       std::string path = of_stack ? layers : planners::module_path(module);
       if (of_stack) path.replace(path.find("{i}"), 3, std::to_string(number++));

@@ -105,6 +105,7 @@ StackCounts stack_counts(const FrameworkPlan& plan);
 struct ModulePaths {
   std::vector<std::vector<std::string>> stages;  // [S chunks]
   Inexpressible why;
+  std::string note;  // what is left to see to, a sentence; empty: nothing
 };
 enum class ModuleNames {
   kPaths,  // paths of PyTorch alone

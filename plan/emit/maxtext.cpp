@@ -16,11 +16,10 @@ struct ServerAxis {
 };
 struct ServerMesh {
   ServerAxis stage, replica, tensor;
-  Inexpressible cannot;
 };
 
-// Devices are numbered stage by stage, in it replica by replica; servers hold as many each. A replica stands in one, or
-// is several whole ones.
+// Devices are numbered stage by stage, in it replica by replica; servers hold as many each. Replicas and stages fill
+// servers, or servers them (planners::servers_inexpressible).
 ServerMesh server_mesh(const FrameworkPlan& plan) {
   ServerMesh mesh;
   mesh.tensor.ici = plan.width;
@@ -30,31 +29,17 @@ ServerMesh server_mesh(const FrameworkPlan& plan) {
     mesh.replica.ici = plan.replicas;
     return mesh;
   }
-  const std::vector<int> used_of_each = used_of_servers(plan);
-  const int each = used_of_each.front();
-  for (const int used : used_of_each) {
-    if (used != each) {
-      mesh.cannot = {"servers of different numbers of devices", "plan it on servers that are alike"};
-      return mesh;
-    }
-  }
-  const int of_stage = plan.replicas * plan.width;
-  if (std::max(plan.width, each) % std::min(plan.width, each) != 0) {
-    mesh.cannot = {"replicas of " + std::to_string(plan.width) + " devices on servers of " + std::to_string(each),
-                   "every replica has to fill servers, or every server replicas: ask for another --max-width"};
-  } else if (plan.width > each) {
+  const int each = used_of_servers(plan).front(), of_stage = plan.replicas * plan.width;
+  if (plan.width > each) {
     mesh.stage.dcn = plan.stages;
     mesh.replica.dcn = plan.replicas;
     mesh.tensor = {plan.width / each, each};
   } else if (of_stage % each == 0) {
     mesh.stage.dcn = plan.stages;
     mesh.replica = {of_stage / each, each / plan.width};
-  } else if (each % of_stage == 0) {
+  } else {
     mesh.stage = {plan.stages / (each / of_stage), each / of_stage};
     mesh.replica.ici = plan.replicas;
-  } else {
-    mesh.cannot = {"stages of " + std::to_string(of_stage) + " devices on servers of " + std::to_string(each),
-                   "every stage has to fill servers, or every server stages: ask for other --stages"};
   }
   return mesh;
 }
@@ -89,6 +74,15 @@ std::string maxtext_name(const std::string& published) {
   return "";
 }
 
+// decoders.py: "We chose not to pipeline the dense layers, only sparse for SPMD", which all devices then run in front
+// of the pipeline, its stages as replicas.
+Inexpressible maxtext_pipeline_fault(const architecture::ModelSizes& sizes) {
+  if (maxtext_name(sizes.published).rfind("deepseek", 0) != 0) return {};
+  return {"a pipeline of " + sizes.published + " with its dense layers: it pipelines the layers of experts alone",
+          "--stages 1 plans without a pipeline; by hand ici_pipeline_parallelism=S num_layers_per_pipeline_stage=K "
+          "pipeline_parallel_layers=S*K pipelines so many layers of experts, and all devices run the others in front"};
+}
+
 Emitted emit_maxtext(const FrameworkPlan& plan, const FrameworkVersion& version) {
   Emitted out;
   const bool pipeline = plan.stages > 1;
@@ -99,12 +93,10 @@ Emitted emit_maxtext(const FrameworkPlan& plan, const FrameworkVersion& version)
       out.cannot = {stack.why, "--stages 1 plans without a pipeline"};
       return out;
     }
+    out.cannot = maxtext_pipeline_fault(plan.sizes);
+    if (!out.cannot.what.empty()) return out;
   }
   const ServerMesh mesh = server_mesh(plan);
-  if (!mesh.cannot.what.empty()) {
-    out.cannot = mesh.cannot;
-    return out;
-  }
   // Micro-batches of a pipeline are parts of a batch, those of one stage steps of which the gradients are added up.
   const std::int64_t at_once = pipeline ? plan.batch() : plan.samples * plan.replicas;
   const double per_device = static_cast<double>(at_once) / plan.devices();
@@ -121,11 +113,6 @@ Emitted emit_maxtext(const FrameworkPlan& plan, const FrameworkVersion& version)
     keys.emplace_back("ici_" + name + "_parallelism", std::to_string(of.ici));
   };
   const std::string model = maxtext_name(plan.sizes.published);
-  if (pipeline && model.rfind("deepseek", 0) == 0) {
-    out.cannot = {"a pipeline of " + plan.sizes.published + ", whose dense layers it runs outside of pipelines",
-                  "ask for --stages 1"};
-    return out;
-  }
   if (!model.empty()) keys.emplace_back("model_name", model);
   if (plan.sizes.sequence > 0) keys.emplace_back(sequence, std::to_string(plan.sizes.sequence));
   for (const auto& [ours, theirs] : kTypes) {

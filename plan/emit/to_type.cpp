@@ -45,6 +45,10 @@ bool emits(const planners::Framework& framework) {
   return emitter_of(framework) != nullptr;
 }
 
+Inexpressible pipeline_fault(const planners::Framework& framework, const architecture::ModelSizes& sizes) {
+  return std::string(framework.name) == "maxtext" ? maxtext_pipeline_fault(sizes) : Inexpressible();
+}
+
 std::vector<std::string> emitted_frameworks() {
   std::vector<std::string> names;
   for (const planners::Framework& framework : planners::all_frameworks()) {

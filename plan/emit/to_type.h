@@ -52,6 +52,10 @@ pipeline::PlanToType to_type(const planners::Framework& framework, const pipelin
 // it also says what the user has to do. `step_ms`: of the plan, to compare with the plan that is told instead.
 std::string to_type_text(const pipeline::PlanToType& told, const std::string& plan_file, double step_ms, bool details);
 
+// The reason why the framework runs no pipeline of ours of a model, and a hint: nothing but plans of one stage can be
+// typed then. Empty: it does.
+Inexpressible pipeline_fault(const planners::Framework& framework, const architecture::ModelSizes& sizes);
+
 // The framework whose words the user of a module knows: of a module that JAX made maxtext, of one of PyTorch
 // torchtitan, which train decoders, and of other models jax and torch; null: not known.
 const planners::Framework* framework_of(const graph::Graph& graph, bool decoder);
@@ -61,6 +65,8 @@ Emitted emit_megatron(const FrameworkPlan& plan, const FrameworkVersion& version
 Emitted emit_torchtitan(const FrameworkPlan& plan, const EmitOptions& options);
 // The name that MaxText has for a published model ("llama3.1-405b" for "llama3-405b"); empty: none.
 std::string maxtext_name(const std::string& published);
+// The reason why MaxText's pipelines of a published model are none of ours, and a hint; empty: they are.
+Inexpressible maxtext_pipeline_fault(const architecture::ModelSizes& sizes);
 Emitted emit_maxtext(const FrameworkPlan& plan, const FrameworkVersion& version);
 Emitted emit_deepspeed(const FrameworkPlan& plan, const EmitOptions& options);
 Emitted emit_torch(const FrameworkPlan& plan, const std::string& layers);

@@ -171,6 +171,7 @@ Emitted emit_torch(const FrameworkPlan& plan, const std::string& layers) {
       out.cannot = paths.why;
       return out;
     }
+    if (!paths.note.empty()) out.missing.push_back(paths.note);
   }
   const auto number = [](const char* name, std::int64_t value) {
     return std::string(name) + " = " + std::to_string(value) + "\n";

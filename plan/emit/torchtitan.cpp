@@ -84,6 +84,7 @@ Emitted emit_torchtitan(const FrameworkPlan& plan, const EmitOptions& options) {
       out.cannot = paths.why;
       return out;
     }
+    if (!paths.note.empty()) out.missing.push_back(paths.note);
     if (!own_names) {
       out.missing.push_back(
           "modules are called as in torchtitan's own models (tok_embeddings, layers.0, norm, output); --layers "

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/numbers.h"
+#include "plan/planners/frameworks.h"
 
 namespace automap::planners {
 namespace {
@@ -179,6 +180,39 @@ std::vector<DeviceChoice> orders_of_kinds(const Cluster& cluster, int width) {
       for (const int server : kinds[at(kind)]) choice.push_back({server, servers.replicas[at(server)] * width});
     }
     out.push_back(std::move(choice));
+  }
+  return out;
+}
+
+std::vector<DeviceChoice> even_choices(const Cluster& cluster, int width, int stages, bool lone) {
+  const Servers servers(cluster, width);
+  struct Even {
+    int servers = 0, replicas = 0;  // of each
+    int all() const { return servers * replicas; }
+  };
+  Even most, power;
+  const auto have = [&](int replicas) {
+    return static_cast<int>(
+        std::count_if(servers.replicas.begin(), servers.replicas.end(), [&](int own) { return own >= replicas; }));
+  };
+  // Of choices of as many devices the one on fewer servers.
+  for (int replicas = *std::max_element(servers.replicas.begin(), servers.replicas.end()); replicas >= 1; --replicas) {
+    for (Even one{have(replicas), replicas}; one.all() > std::min(most.all(), power.all()); --one.servers) {
+      const int of_stage = one.all() / stages;
+      if (one.all() % stages != 0 || (lone && of_stage != 1)) continue;
+      const std::vector<int> used(std::min<std::size_t>(2, at(one.servers)), replicas * width);
+      if (!servers_inexpressible(used, of_stage * width, width).empty()) continue;
+      if (one.all() > most.all()) most = one;
+      if ((of_stage & (of_stage - 1)) == 0 && one.all() > power.all()) power = one;
+    }
+  }
+  std::vector<DeviceChoice> out;
+  for (const Even& even : {most, power}) {
+    DeviceChoice choice;
+    for (std::size_t s = 0; choice.size() < at(even.servers); ++s) {
+      if (servers.replicas[s] >= even.replicas) choice.push_back({static_cast<int>(s), even.replicas * width});
+    }
+    if (!choice.empty() && (out.empty() || out.front() != choice)) out.push_back(std::move(choice));
   }
   return out;
 }

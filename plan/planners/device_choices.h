@@ -30,6 +30,11 @@ std::vector<DeviceChoice> choices_beside(const machine::Cluster& cluster, int wi
 // three kinds; with more kinds in file order and its reverse.
 std::vector<DeviceChoice> orders_of_kinds(const machine::Cluster& cluster, int width);
 
+// Choices of as many replicas of every server on which so many stages of as many devices stand evenly
+// (servers_inexpressible): the most devices, and the most that leave each stage a power of two of replicas. `lone`:
+// stages of one replica.
+std::vector<DeviceChoice> even_choices(const machine::Cluster& cluster, int width, int stages, bool lone);
+
 // The choice that these devices are (0-based numbers of single devices, server by server).
 DeviceChoice choice_of(const machine::Cluster& cluster, const std::vector<int>& devices);
 

@@ -33,24 +33,12 @@ constexpr int kLayerPlans = 8;
 constexpr std::int64_t kLayerUnits = 20'000'000;
 constexpr int kMemoryTries = 2;
 
-// The devices of the first servers that have as many as the first one.
-int devices_of_even_servers(const machine::Cluster& cluster) {
-  int devices = 0;
-  for (const machine::ServerGroup& group : cluster.servers) {
-    if (group.devices != cluster.servers.front().devices) break;
-    devices += group.count * group.devices;
-  }
-  return devices;
-}
-
 // Numbers of devices that stages alike are made of: all, and the most that leave each stage a power of two, which
 // batches mostly divide by.
 std::vector<int> device_counts(const Question& question) {
   const int all = question.cluster.num_devices();
-  if (question.framework->even_servers) {
-    const int even = devices_of_even_servers(question.cluster);
-    if (even < all && even >= std::max(1, question.request.stages)) return {even};
-  }
+  // On such servers the search has choices of its own (even_choices).
+  if (question.framework->even_servers) return {all};
   int fewer = std::max(1, question.request.stages);
   while (2 * fewer <= all) fewer *= 2;
   if (fewer >= all) return {all};
@@ -60,9 +48,6 @@ std::vector<int> device_counts(const Question& question) {
 // Restates a plan that was found on the cluster's first `devices` devices for the whole cluster.
 void say_of_all_devices(const Question& question, int devices, StepPlan* found) {
   if (devices == question.cluster.num_devices()) return;
-  if (question.framework->even_servers) {
-    found->why_fewer = std::string(question.framework->name) + " runs on as many devices of every server";
-  }
   const auto fix = [&](StepSize* size) {
     if (size->devices == 0) size->devices = devices / size->width;
   };

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 
 #include "common/base/error.h"
 #include "common/base/join.h"
 #include "common/base/numbers.h"
+#include "common/base/printable.h"
 #include "common/base/suggest.h"
 #include "plan/planners/candidate.h"
 #include "plan/planners/layers.h"
@@ -18,6 +20,9 @@ using pipeline::PlacedPlan;
 using pipeline::PlacedStage;
 using pipeline::Profile;
 using pipeline::Schedule;
+
+// What torchtitan calls the first module of its models.
+constexpr const char* kFirstOwnModule = "tok_embeddings";
 
 // Where the documents of a framework leave something open, the row says no. All of them run on fewer devices than the
 // cluster has (torchrun --nproc-per-node, deepspeed --include, a mesh of some of jax.devices()) and have replicas of
@@ -44,6 +49,7 @@ std::vector<Framework> make_rows() {
        false,  // whole rounds
        true,   // recomputation by stage
        FrameworkCuts::kInstructions,
+       false,  // own names
        "-"},
 
       // - schedule: a pipeline is a scan over micro-batches with ppermute between stages; jax.grad of it runs all
@@ -67,6 +73,7 @@ std::vector<Framework> make_rows() {
        false,  // whole rounds
        false,  // recomputation by stage
        FrameworkCuts::kEqualLayers,
+       false,  // own names
        "jax.sharding.Mesh, shard_map, lax.ppermute, lax.scan, PartitionSpec, jax.checkpoint"},
 
       // - schedule: pipeline.py scans over micro-batches under jax.grad (num_pipeline_microbatches). Its repeats
@@ -91,6 +98,7 @@ std::vector<Framework> make_rows() {
        true,   // whole rounds
        false,  // recomputation by stage
        FrameworkCuts::kEqualLayers,
+       false,  // own names
        "ici_pipeline_parallelism, num_layers_per_pipeline_stage, num_pipeline_microbatches, ici_data_parallelism, "
        "ici_fsdp_parallelism, ici_tensor_parallelism, remat_policy"},
 
@@ -120,6 +128,7 @@ std::vector<Framework> make_rows() {
        false,  // whole rounds
        true,   // recomputation by stage
        FrameworkCuts::kLayers,
+       false,  // own names
        "Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B, _PipelineScheduleRuntime, SplitPoint, init_device_mesh, "
        "parallelize_module, DistributedDataParallel, ZeroRedundancyOptimizer, fully_shard, checkpoint_wrapper"},
 
@@ -146,6 +155,7 @@ std::vector<Framework> make_rows() {
        false,  // whole rounds
        false,  // recomputation by stage
        FrameworkCuts::kLayers,
+       true,  // own names
        "pipeline_parallel_degree, pipeline_parallel_schedule, pipeline_parallel_schedule_csv, "
        "module_fqns_per_model_part, tensor_parallel_degree, data_parallel_replicate_degree, "
        "data_parallel_shard_degree, fsdp_reshard_after_forward, "
@@ -175,6 +185,7 @@ std::vector<Framework> make_rows() {
        false,  // whole rounds
        false,  // recomputation by stage
        FrameworkCuts::kStackLayers,
+       false,  // own names
        "pipeline_model_parallel_size, pipeline_model_parallel_layout, num_layers_per_virtual_pipeline_stage, "
        "tensor_model_parallel_size, use_distributed_optimizer, use_megatron_fsdp, data_parallel_sharding_strategy, "
        "recompute_granularity, recompute_method"},
@@ -202,6 +213,7 @@ std::vector<Framework> make_rows() {
        false,  // whole rounds
        false,  // recomputation by stage
        FrameworkCuts::kLayers,
+       false,  // own names
        "PipelineModule, LayerSpec, partition_method, TrainSchedule, PipeModelDataParallelTopology, "
        "zero_optimization.stage, tensor_parallel.autotp_size, activation_checkpoint_interval"},
   };
@@ -234,12 +246,63 @@ std::string micro_batches_inexpressible(const Framework& framework, int stages, 
          " stages, of which it wants a multiple";
 }
 
+std::string servers_inexpressible(const std::vector<int>& used, int of_stage, int width) {
+  if (used.size() <= 1) return "";
+  const int each = used.front();
+  if (std::any_of(used.begin(), used.end(), [&](int own) { return own != each; })) {
+    return "servers of different numbers of devices";
+  }
+  const auto on_servers = [&](int devices) {
+    return std::to_string(devices) + " devices on servers of " + std::to_string(each);
+  };
+  const auto fill = [&](int devices) { return devices % each == 0 || each % devices == 0; };
+  if (!fill(width)) return "replicas of " + on_servers(width);
+  return of_stage == 0 || fill(of_stage) ? "" : "stages of " + on_servers(of_stage);
+}
+
 std::string equal_layers_inexpressible(const std::vector<int>& counts) {
   const bool equal = std::all_of(counts.begin(), counts.end(), [&](int count) { return count == counts.front(); });
   return equal ? "" : "stages of different numbers of layers";
 }
 
 namespace {
+
+bool is_first_own_module(const std::string& layer) {
+  return module_path(layer) == kFirstOwnModule;
+}
+
+// Where this model's stages may end. torchtitan calls the modules of one stack as its own models do (tok_embeddings,
+// layers.0 .., norm, output), whatever the model calls them, so that nothing but the stack's layers can be told apart.
+FrameworkCuts cuts_in(const Framework& framework, const Profile& profile) {
+  if (framework.cuts != FrameworkCuts::kLayers || !framework.own_names || stack_starts(profile).empty()) {
+    return framework.cuts;
+  }
+  const bool own = std::any_of(profile.layer.begin(), profile.layer.end(), is_first_own_module);
+  return own ? FrameworkCuts::kLayers : FrameworkCuts::kStackLayers;
+}
+
+// The reason why not every part has a module, which its words name: a layer that holds variables, or is of a stack
+// that does. Empty: each has one, or no layer is known to hold any.
+std::string modules_inexpressible(const pipeline::LayerSplit& layers) {
+  const std::vector<std::vector<std::string>>& modules = layers.stage_modules;
+  const auto is_empty = [](const std::vector<std::string>& of_part) { return of_part.empty(); };
+  const auto lacking = std::find_if(modules.begin(), modules.end(), is_empty);
+  if (lacking == modules.end() || std::all_of(modules.begin(), modules.end(), is_empty)) return "";
+  const std::vector<std::string>& own = layers.stage_layers[static_cast<std::size_t>(lacking - modules.begin())];
+  return "a stage without a module (it begins with " + (own.empty() ? "?" : printable(own.front())) + ")";
+}
+
+// True if each part holds a variable of its own positions.
+bool all_hold_variables(const std::vector<int>& cuts, const Profile& profile) {
+  int from = 0;
+  const auto holds = [&](int until) {
+    const auto begin = profile.w_bytes.begin();
+    const bool any = std::any_of(begin + from, begin + until, [](double bytes) { return bytes > 0; });
+    from = until;
+    return any;
+  };
+  return std::all_of(cuts.begin(), cuts.end(), holds) && holds(profile.size());
+}
 
 // The reason why the framework cannot run these cuts of several parts; empty: it can.
 std::string cuts_inexpressible(const Framework& framework, const std::vector<int>& cuts, const Profile& profile) {
@@ -249,8 +312,11 @@ std::string cuts_inexpressible(const Framework& framework, const std::vector<int
   for (const int cut : cuts) {
     if (!std::binary_search(between.begin(), between.end(), cut)) return "cuts inside a layer";
   }
-  if (framework.cuts == FrameworkCuts::kLayers) return "";
-  if (framework.cuts == FrameworkCuts::kStackLayers) {
+  const FrameworkCuts where = cuts_in(framework, profile);
+  if (where == FrameworkCuts::kLayers) {
+    return all_hold_variables(cuts, profile) ? "" : modules_inexpressible(*layers_at_cuts(profile, cuts));
+  }
+  if (where == FrameworkCuts::kStackLayers) {
     const std::vector<int> of_stack = stack_cuts(profile);
     if (of_stack.empty()) return "pipelines of a model that is not one stack of layers";
     const bool all = std::includes(of_stack.begin(), of_stack.end(), cuts.begin(), cuts.end());
@@ -310,6 +376,21 @@ std::string shape_inexpressible(const Framework& framework, Schedule schedule, c
     if (why.empty() && other && !framework.recompute_by_stage) why = "recomputation in some of the stages";
   }
   return why;
+}
+
+// The number of a plan's devices in each server that it uses.
+std::vector<int> used_of_servers(const PlacedPlan& placed) {
+  std::vector<int> used;
+  int last = -1;
+  for (const PlacedStage& stage : placed.stages) {
+    for (int d = stage.d0; d < stage.d1; ++d) {
+      const int server = stage.problem->server_of_device(d), taken = stage.problem->servers_taken_for(server);
+      if (server != last) used.insert(used.end(), static_cast<std::size_t>(taken), 0);
+      last = server;
+      for (auto own = used.end() - taken; own != used.end(); ++own) *own += stage.width() / taken;
+    }
+  }
+  return used;
 }
 
 std::string levels_text(const std::vector<int>& levels) {
@@ -375,6 +456,10 @@ std::string inexpressible(const Framework& framework, const PlacedPlan& placed, 
   if (why.empty()) {
     why = micro_batches_inexpressible(framework, placed.num_stages(), placed.problem().micro_batches());
   }
+  if (why.empty() && framework.even_servers) {
+    const StageShape& first = stages.front();
+    why = servers_inexpressible(used_of_servers(placed), first.replicas * first.width, first.width);
+  }
   return why.empty() ? cuts_inexpressible(framework, placed.plan.cuts, profile) : why;
 }
 
@@ -392,7 +477,14 @@ std::string inexpressible(const Framework& framework, const pipeline::PlanDocume
                                    [](const pipeline::PlanStage& stage) { return !stage.first_layer.empty(); });
     return named ? "cuts inside a layer" : "pipelines of a model that names no layers";
   }
-  if (framework.cuts == FrameworkCuts::kLayers) return "";
+  if (framework.cuts == FrameworkCuts::kLayers) {
+    const auto own = [](const std::vector<std::string>& of_part) {
+      return std::any_of(of_part.begin(), of_part.end(), is_first_own_module);
+    };
+    const bool other_names = framework.own_names && layers->layers_per_stage.size() == 1 &&
+                             std::none_of(layers->stage_layers.begin(), layers->stage_layers.end(), own);
+    return other_names ? "" : modules_inexpressible(*layers);
+  }
   if (layers->layers_per_stage.size() != 1) return "pipelines of a model that is not one stack of layers";
   // The emitter decides which of the layers begin the stages (plan/emit/framework_plan.h).
   if (framework.cuts == FrameworkCuts::kStackLayers) return "";
@@ -401,6 +493,28 @@ std::string inexpressible(const Framework& framework, const pipeline::PlanDocume
 
 std::string inexpressible(const Framework& framework, const Candidate& one, const Profile& profile) {
   return inexpressible(framework, one.placed, profile);
+}
+
+std::int64_t rounds_of_pipelines(const Question& question) {
+  if (!question.framework->whole_rounds) return 1;
+  const PlanRequest& request = question.request;
+  const int devices = question.cluster.num_devices();
+  std::int64_t rounds = 1;
+  for (int stages = 2; stages <= std::min(request.max_stages, static_cast<int>(question.profile().size())); ++stages) {
+    if (request.stages > 0 ? stages != request.stages : devices % stages != 0) continue;
+    std::int64_t odd = stages;
+    while (odd % 2 == 0) odd /= 2;
+    rounds = std::lcm(rounds, odd);
+  }
+  return rounds;
+}
+
+std::int64_t usual_batch_of(const Question& question) {
+  const std::int64_t own = pipeline::own_samples(question.profile()), usual = usual_batch(own);
+  const std::int64_t rounds = rounds_of_pipelines(question);
+  std::int64_t batch = std::lcm(usual, rounds);
+  while (batch % 2 == 0 && batch / 2 >= usual && batch / 2 % own == 0) batch /= 2;
+  return batch < 2 * usual ? batch : usual;
 }
 
 std::vector<int> part_ends(const Question& question) {
@@ -420,6 +534,8 @@ std::vector<int> part_ends(const Question& question) {
 
 pipeline::ProblemOptions framework_options(const Framework& framework, int stages, pipeline::ProblemOptions options) {
   options.whole_gradients = framework.whole_gradients && stages != 1;
+  // Its words name modules.
+  if (framework.cuts == FrameworkCuts::kLayers) options.allow_empty_stages = false;
   return options;
 }
 
@@ -458,6 +574,7 @@ void apply_framework(Question& question) {
     question.step.equal_replicas = !question.step.lone_replicas;
     question.beside.mixed_widths = false;
   }
+  question.step.even_servers = framework.even_servers;
   std::vector<Schedule>& ordered = question.beside.schedules;
   ordered.erase(std::remove_if(ordered.begin(), ordered.end(),
                                [&](Schedule schedule) { return !has_schedule(framework, schedule); }),
@@ -480,7 +597,7 @@ void apply_framework(Question& question) {
 
 std::vector<int> framework_cuts(const Framework& framework, const Profile& profile) {
   if (framework.cuts == FrameworkCuts::kInstructions) return {};
-  return framework.cuts == FrameworkCuts::kStackLayers ? stack_cuts(profile) : layer_cuts(profile);
+  return cuts_in(framework, profile) == FrameworkCuts::kStackLayers ? stack_cuts(profile) : layer_cuts(profile);
 }
 
 Question of_any_framework(const Question& question) {

@@ -40,10 +40,11 @@ struct Framework {
   bool whole_heads;         // the devices of a replica hold as many whole heads of attention each
   bool wide_stages;         // replicas of several devices stand in pipelines, too
   bool whole_gradients;     // in pipelines ZeRO 2 and 3 shard gradients after the last micro-batch alone
-  bool even_servers;        // as many devices of every server that it runs on
+  bool even_servers;        // as many devices of every server that it runs on, as servers_inexpressible has it
   bool whole_rounds;        // a pipeline has a multiple of its stages as micro-batches
   bool recompute_by_stage;  // else all stages recompute their layers, or none does
   FrameworkCuts cuts;
+  bool own_names;  // its words name the layers of one stack as its own models do: cuts are those of the stack
   const char* by;  // options and classes that this rests on, as the framework spells them, without dashes in front
 };
 
@@ -65,6 +66,10 @@ pipeline::Schedule usual_schedule(const Framework& framework, int stages);
 // do. `heads`: Profile::attention_heads.
 std::string width_inexpressible(const Framework& framework, int stages, int width, std::int64_t heads);
 std::string micro_batches_inexpressible(const Framework& framework, int stages, int micro_batches);
+// The reason why a mesh of servers that hold as many devices each has no place for these: `used` devices of every
+// server, in stages of so many devices (0: of any number), replicas of `width`; worded as by inexpressible(). Empty: it
+// has one, because stages and replicas fill servers, or are filled by them.
+std::string servers_inexpressible(const std::vector<int>& used, int of_stage, int width);
 // The reason why these numbers of layers, one for each part, do not run where a framework wants them equal, worded as
 // by inexpressible(); empty: they do.
 std::string equal_layers_inexpressible(const std::vector<int>& counts);
@@ -86,6 +91,15 @@ inline bool expresses(const Framework& framework, const Candidate& one, const pi
 // The cuts at which several stages may end where their numbers of layers need not be equal, ascending; empty: none, or
 // all.
 std::vector<int> framework_cuts(const Framework& framework, const pipeline::Profile& profile);
+
+// The batch where nobody gives one: usual_batch() of the profile's micro-batch, and where the framework's pipelines
+// want multiples of their stages as micro-batches the next number of samples that also splits into multiples of
+// rounds_of_pipelines(), if it is less than twice as many. It depends on the framework, the cluster and the stages
+// asked for, not on a plan.
+std::int64_t usual_batch_of(const Question& question);
+// An odd number; 1: the framework wants no multiples, or powers of two are all that is wanted. A pipeline may have as
+// many stages as are asked for, or any number that divides the devices.
+std::int64_t rounds_of_pipelines(const Question& question);
 
 // The cuts at which parts of a stage may end: in front of layers that hold variables, since those are the modules that
 // the framework's words name. Empty: all.

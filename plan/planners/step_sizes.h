@@ -20,6 +20,7 @@ struct StepRequest {
   bool equal_replicas = false;   // every stage on equally many devices, as a mesh needs it
   int rounds_of = 1;             // M is a multiple of it
   bool lone_replicas = false;    // every stage is one replica: no data parallelism
+  bool even_servers = false;     // as servers_inexpressible has it (frameworks.h)
 };
 
 constexpr int kUsualMicroBatches = 16;

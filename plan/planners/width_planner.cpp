@@ -51,16 +51,28 @@ WidthPlanner::WidthPlanner(const Question& question, int width, double hopeless_
       request_(question.request),
       equal_replicas_(question.step.equal_replicas),
       lone_replicas_(question.step.lone_replicas),
+      even_servers_(question.step.even_servers),
       hopeless_ms_(hopeless_ms),
       work_bound_(question, width),
       start_(start),
       clock_(in_time(request_).time_limits()) {}
 
 std::vector<StepSize> WidthPlanner::spread(std::vector<StepSize> sizes) const {
-  leave_some_free(sizes);
-  if (equal_replicas_) make_equal(sizes);
-  if (lone_replicas_) make_lone(sizes);
   for (StepSize& size : sizes) size.width = options_.width;
+  const std::vector<StepSize> splits = sizes;
+  leave_some_free(sizes);
+  // Where no division of all devices is even, one of some of them may be.
+  std::optional<Error> refused;
+  try {
+    if (equal_replicas_) make_equal(sizes);
+    if (lone_replicas_) make_lone(sizes);
+  } catch (const Error& e) {
+    if (!even_servers_ || e.kind() != ErrorKind::kUsage) throw;
+    refused.emplace(e);
+    sizes.clear();
+  }
+  if (even_servers_) make_even(splits, sizes);
+  if (sizes.empty() && refused) throw *refused;
   return sizes;
 }
 
@@ -266,7 +278,7 @@ void WidthPlanner::look_at_halves(double best_ms) {
     for (const int fewer : halves()) {
       StepSize one = size;
       one.devices = fewer;
-      if (fewer >= std::max(1, request_.stages) && work_bound_.ms(one) < best_ms &&
+      if (fewer >= std::max(1, request_.stages) && work_bound_.ms(one) < best_ms && stands_evenly(one) &&
           std::find(considered_.begin(), considered_.end(), one) == considered_.end()) {
         tries.push_back(one);
       }
@@ -299,6 +311,46 @@ std::vector<StepSize> WidthPlanner::on_choice(const StepSize& split, const Devic
   return equal_replicas_ ? in_equal_groups(size) : std::vector<StepSize>{size};
 }
 
+bool WidthPlanner::stands_evenly(const StepSize& size) const {
+  if (!even_servers_) return true;
+  const Cluster replicas = replicas_of(whole_, size);
+  std::vector<int> used;
+  std::size_t server = 0;
+  for (const machine::ServerGroup& group : replicas.servers) {
+    for (int s = 0; s < group.count; ++s, ++server) {
+      const std::vector<int>& all_taken = replicas.servers_taken_for_one;
+      const int taken = all_taken.empty() ? 1 : all_taken[server];
+      used.insert(used.end(), at(taken), group.devices * size.width / taken);
+    }
+  }
+  return servers_inexpressible(used, size.group_size * size.width, size.width).empty();
+}
+
+void WidthPlanner::make_even(const std::vector<StepSize>& splits, std::vector<StepSize>& sizes) const {
+  if (machine::one_server_holds(whole_, options_.width)) {
+    std::vector<DeviceChoice> choices;
+    for (int stages = 1; stages <= cluster_.num_devices(); ++stages) {
+      if (!may_have(stages)) continue;
+      for (DeviceChoice& one : even_choices(whole_, options_.width, stages, lone_replicas_)) {
+        if (std::find(choices.begin(), choices.end(), one) == choices.end()) choices.push_back(std::move(one));
+      }
+    }
+    for (const DeviceChoice& choice : choices) {
+      for (const StepSize& split : splits) {
+        for (StepSize& one : on_choice(split, choice)) {
+          if (std::find(sizes.begin(), sizes.end(), one) == sizes.end()) sizes.push_back(std::move(one));
+        }
+      }
+    }
+  }
+  sizes.erase(std::remove_if(sizes.begin(), sizes.end(), [&](const StepSize& size) { return !stands_evenly(size); }),
+              sizes.end());
+  if (sizes.empty()) {
+    throw Error(ErrorKind::kUsage, "no stages of as many devices stand evenly on the servers",
+                "give another --batch or --micro-batch, or other --stages");
+  }
+}
+
 bool WidthPlanner::look_at(const std::vector<DeviceChoice>& choices, const std::vector<StepSize>& splits) {
   const double before_ms = best_look_ms();
   const double best_ms = std::min(hopeless_ms_, before_ms);
@@ -307,7 +359,7 @@ bool WidthPlanner::look_at(const std::vector<DeviceChoice>& choices, const std::
     for (const StepSize& split : splits) {
       for (StepSize& one : on_choice(split, choice)) {
         const int devices = one.devices > 0 ? one.devices : cluster_.num_devices();
-        if (devices < request_.stages || devices > most_busy(one)) continue;
+        if (devices < request_.stages || devices > most_busy(one) || !stands_evenly(one)) continue;
         if (std::find(considered_.begin(), considered_.end(), one) != considered_.end()) continue;
         (work_bound_.ms(one) < best_ms ? tries : hopeless).push_back(std::move(one));
       }
@@ -323,6 +375,8 @@ bool WidthPlanner::look_at(const std::vector<DeviceChoice>& choices, const std::
 
 void WidthPlanner::look_at_choices() {
   if (options_.replicas == Replicas::kFractional) return;
+  // Replicas that are several whole servers stand where these stand side by side.
+  if (!machine::one_server_holds(whole_, options_.width)) return;
   const std::vector<DeviceChoice> all = all_choices(whole_, options_.width);
   if (!all.empty()) {
     all_devices_ = true;
@@ -371,7 +425,8 @@ void WidthPlanner::look_at_fewer(std::vector<StepSize>& sizes) {
       if (!near && std::find(whole_servers.begin(), whole_servers.end(), fewer) == whole_servers.end()) continue;
       StepSize one = size;
       one.devices = fewer;
-      if (std::find(sizes.begin(), sizes.end(), one) == sizes.end() && !too_large(one)) tries.push_back(one);
+      if (!stands_evenly(one) || std::find(sizes.begin(), sizes.end(), one) != sizes.end()) continue;
+      if (!too_large(one)) tries.push_back(one);
     }
   }
   std::stable_sort(tries.begin(), tries.end(),
@@ -388,6 +443,9 @@ void WidthPlanner::look_at_fewer(std::vector<StepSize>& sizes) {
 
 std::string WidthPlanner::why_fewer(const StepSize& chosen) const {
   if (chosen.devices == 0) return "";
+  if (!stands_evenly({0, 0, 0, 0, options_.width})) {
+    return "as many devices of every server are used, and stages fill servers, or are filled by them";
+  }
   if (lone_replicas_) return "without data parallelism no plan on more of them was found to be shorter";
   const bool all_tried = std::any_of(looks_.begin(), looks_.end(), [](const Look& l) { return l.size.devices == 0; });
   const bool all_found =

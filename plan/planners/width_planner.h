@@ -82,6 +82,10 @@ class WidthPlanner {
   void look_at_choices();
   // A split on a choice, as the splits looked at are written: in groups where stages are to be equal, or lone.
   std::vector<StepSize> on_choice(const StepSize& split, const DeviceChoice& choice) const;
+  // True unless the request asks for even servers and the split stands on others.
+  bool stands_evenly(const StepSize& size) const;
+  // Leaves out what does not, and adds every split on the choices that do.
+  void make_even(const std::vector<StepSize>& splits, std::vector<StepSize>& sizes) const;
   // Plans those of the choices' splits that are promising and were not considered yet. Returns true if one is the best.
   bool look_at(const std::vector<DeviceChoice>& choices, const std::vector<StepSize>& splits);
   // The splits of the batch that were considered, whatever their devices.
@@ -154,7 +158,7 @@ class WidthPlanner {
   const machine::Cluster cluster_;  // of replicas
   const pipeline::ProblemOptions options_;
   const PlanRequest& request_;
-  bool equal_replicas_, lone_replicas_;
+  bool equal_replicas_, lone_replicas_, even_servers_;
   const double hopeless_ms_;
   const WorkBound work_bound_;
   const Time start_;  // of the planning of all widths

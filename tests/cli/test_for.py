@@ -56,9 +56,11 @@ class For(ProgramTest):
         for name in ROWS:
             with self.subTest(framework=name):
                 plan = self.plan(GPT2, "--cluster", "config-c", "--for", name, "--stages", "3", "--effort", "quick",
-                                 "--max-width", "1", "--explore", "off", *(["--batch", "96"] if name == "maxtext" else []))
+                                 "--max-width", "1", "--explore", "off")
                 self.check(plan, name)
                 self.assertEqual(len(plan["stages"]), 3)
+                # Sixteen times the module's batch, for MaxText rounded up to what splits into multiples of the stages.
+                self.assertEqual(plan["micro_batches"] * plan["micro_batch_samples"], 96 if name == "maxtext" else 64)
                 self.assertGreaterEqual(plan["step_ms"], plan["lower_bound_ms"])
                 self.assertEqual(plan["bounds"]["within"], ([f"--for {name}"] if name != "any" else []) + ["--stages 3", "--max-width 1"])
 
@@ -97,6 +99,32 @@ class For(ProgramTest):
         self.assertEqual(self.plan(*asked, "--batch", "64", "--stages", "4")["micro_batches"] % 4, 0)
         self.assert_fails(run("automap-infer", *asked, "--batch", "17", "--stages", "4"), 4,
                           "micro-batches in 4 stages", "give a --batch that splits into a multiple of 4 micro-batches")
+
+    def test_a_batch_that_nobody_gave_is_said_where_it_is_rounded(self):
+        result = run("automap-infer", GPT2, "--cluster", "config-c", "--for", "maxtext", "--stages", "3", "--max-width", "1", "--explore", "off")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("96 samples (no --batch: 24 times the model's 4, a multiple of 3 for pipelines of maxtext)",
+                      " ".join(result.stdout.split()))
+
+    def test_maxtext_stands_evenly_on_servers(self):
+        path = self.folder / "uneven.json"
+        path.write_text(json.dumps({"schema": "automap.cluster/1", "name": "uneven", "servers": [
+            {"count": 1, "devices": 4, "device": "v100-16gb", "inter_gbytes_per_s": 10},
+            {"count": 1, "devices": 3, "device": "v100-16gb", "inter_gbytes_per_s": 10}]}))
+        result = run("automap-infer", GPT2, "--cluster", path, "--for", "maxtext", "--batch", "96", "--max-width", "1", "--explore", "off", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        plan = json.loads(result.stdout)
+        self.assertIsNone(plan["to_type"]["cannot"])
+        used = [device for group in plan["groups"] for device in group["devices"]]
+        first, second = sum(device <= 4 for device in used), sum(device > 4 for device in used)
+        self.assertTrue(first == second or 0 in (first, second), used)
+
+    def test_maxtexts_pipelines_have_no_dense_layers(self):
+        asked = ("deepseek-v2-lite", "--cluster", "h100-2x8", "--for", "maxtext", "--sequence", "256", "--batch", "32", "--explore", "off")
+        self.assert_fails(run("automap-infer", *asked, "--stages", "2"), 2, "--stages 2", "deepseek-v2-lite", "pipeline_parallel_layers=S*K")
+        plan = self.plan(*asked)
+        self.assertEqual(len(plan["stages"]), 1)
+        self.assertTrue(any("no pipeline is planned: maxtext cannot run" in warning for warning in plan["warnings"]))
 
     def test_report(self):
         result = run("automap-infer", GPT2, "--cluster", "config-c", "--for", "megatron", "--planner", "policy", "--details")

@@ -665,7 +665,11 @@ TEST(ToType, LinesSayTheModelThatWasDescribed) {
   plan.sizes.published = "llama3-405b";
   EXPECT_THAT(line(plan, "maxtext"), HasSubstr(" model_name=llama3.1-405b "));
   plan.sizes.published = "deepseek-v3";  // its dense layers are outside of MaxText's pipelines
-  EXPECT_THAT(emitted_for(plan, planners::find_framework("maxtext")).cannot.what, HasSubstr("deepseek-v3"));
+  const Inexpressible cannot = emitted_for(plan, planners::find_framework("maxtext")).cannot;
+  EXPECT_THAT(cannot.what, HasSubstr("deepseek-v3"));
+  EXPECT_THAT(cannot.hint, HasSubstr("pipeline_parallel_layers=S*K"));
+  EXPECT_EQ(pipeline_fault(planners::find_framework("maxtext"), plan.sizes).what, cannot.what);
+  EXPECT_EQ(pipeline_fault(planners::find_framework("megatron"), plan.sizes).what, "");
   plan.sizes.published = "";
   EXPECT_THAT(line(plan, "maxtext"), ::testing::Not(HasSubstr("model_name")));
   EXPECT_THAT(missing(plan, "maxtext"),

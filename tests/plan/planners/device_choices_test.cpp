@@ -73,6 +73,18 @@ TEST(DeviceChoices, AreAllThatDifferAndNoneTwice) {
   }
 }
 
+TEST(DeviceChoices, EvenOnesHaveAsManyOfEveryServer) {
+  const Cluster cluster = cluster_of({{2, 8, 100, 10, "a"}, {1, 3, 100, 10, "a"}});
+  using Choices = std::vector<DeviceChoice>;
+  EXPECT_EQ(even_choices(cluster, 1, 1, false), (Choices{{{0, 8}, {1, 8}}}));
+  EXPECT_EQ(even_choices(cluster, 1, 2, false), (Choices{{{0, 8}, {1, 8}}}));
+  // Of stages of four devices on servers of six one would stand on both.
+  EXPECT_EQ(even_choices(cluster, 1, 3, false), (Choices{{{0, 3}, {1, 3}, {2, 3}}, {{0, 6}}}));
+  EXPECT_EQ(even_choices(cluster, 1, 3, true), (Choices{{{0, 3}}}));
+  EXPECT_EQ(even_choices(cluster, 2, 3, false), (Choices{{{0, 6}}}));
+  EXPECT_TRUE(even_choices(cluster, 16, 1, false).empty());
+}
+
 TEST(DeviceChoices, OfManyDevicesAreNotListed) {
   EXPECT_TRUE(all_choices(cluster_of({{2, 8, 100, 10, "a"}}), 1).empty());
 }

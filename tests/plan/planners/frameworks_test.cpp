@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -69,8 +70,19 @@ RandomProblem layered(std::uint64_t seed, int most_devices) {
   return made;
 }
 
+int server_of(const machine::Cluster& cluster, int device) {
+  int server = 0;
+  for (const machine::ServerGroup& group : cluster.servers) {
+    for (int s = 0; s < group.count; ++s, ++server, device -= group.devices) {
+      if (device < group.devices) return server;
+    }
+  }
+  return server;
+}
+
 // The rules again, from plain fields, as docs/frameworks.md has them. "": the plan is within them.
-std::string breaks(const std::string& name, const PlacedPlan& placed, const pipeline::Profile& profile) {
+std::string breaks(const std::string& name, const PlacedPlan& placed, const pipeline::Profile& profile,
+                   const machine::Cluster& cluster) {
   if (name == "any") return "";
   const auto stages = placed.stages.size();
   std::set<int> replicas, widths, zeros, recomputes;
@@ -108,6 +120,16 @@ std::string breaks(const std::string& name, const PlacedPlan& placed, const pipe
     const bool lists = schedule == Schedule::kZbH1 || schedule == Schedule::kSearched || schedule == Schedule::kZbV;
     if (lists && name != "torch" && name != "torchtitan") return "schedule";
   }
+  if (name == "maxtext") {
+    std::map<int, int> used;
+    for (const int device : placed.device_numbers()) ++used[server_of(cluster, device)];
+    const int each = used.begin()->second, width = *widths.begin(), of_stage = *replicas.begin() * width;
+    for (const auto& [server, devices] : used) {
+      if (devices != each) return "uneven servers";
+    }
+    const auto fill = [&](int devices) { return devices % each == 0 || each % devices == 0; };
+    if (used.size() > 1 && (!fill(width) || !fill(of_stage))) return "no box of servers";
+  }
   std::set<std::size_t> sizes;
   std::vector<pipeline::PlacedPart> parts;
   for (const pipeline::PlacedStage& stage : placed.stages) {
@@ -123,8 +145,23 @@ std::string breaks(const std::string& name, const PlacedPlan& placed, const pipe
     }
   }
   if (sizes.size() > 1 && (name == "jax" || name == "maxtext")) return "layers";
+  // A module is a layer with variables, or one of the stack where any of it has some.
+  const auto holder = [&](int i) {
+    const std::string& layer = profile.layer[static_cast<std::size_t>(i)];
+    return layer.compare(0, 2, "h/") == 0 ? "h" : layer;
+  };
+  std::set<std::string> holders;
+  for (int i = 0; i < profile.size(); ++i) {
+    if (profile.w_bytes[static_cast<std::size_t>(i)] > 0) holders.insert(holder(i));
+  }
   for (const pipeline::PlacedPart& stage : parts) {
-    if (name != "megatron" || stage.p0 == 0) continue;
+    if ((name != "torch" && name != "deepspeed") || holders.empty()) continue;
+    bool module = false;
+    for (int i = stage.p0; i < stage.p1; ++i) module = module || holders.count(holder(i)) > 0;
+    if (!module) return "no module";
+  }
+  for (const pipeline::PlacedPart& stage : parts) {
+    if ((name != "megatron" && name != "torchtitan") || stage.p0 == 0) continue;
     const auto of_stack = [&](int i) { return profile.layer[static_cast<std::size_t>(i)].compare(0, 2, "h/") == 0; };
     if (!of_stack(stage.p0) && !of_stack(stage.p0 - 1)) return "beside the stack";
   }
@@ -253,7 +290,7 @@ TEST(Frameworks, BruteForce) {
       double length = 0;
       for (std::size_t f = 0; f < all_frameworks().size(); ++f) {
         const Framework& framework = all_frameworks()[f];
-        const std::string rule = breaks(framework.name, placed, made.profile);
+        const std::string rule = breaks(framework.name, placed, made.profile, made.cluster);
         const std::string why = inexpressible(framework, placed, made.profile);
         ASSERT_EQ(rule.empty(), why.empty()) << framework.name << ": " << rule << " / " << why;
         const bool keeps = plan.num_stages() > 1 && framework.name == std::string("torch");
@@ -269,12 +306,6 @@ TEST(Frameworks, BruteForce) {
       question.request.max_stages = 3;
       const StepPlan found = plan_step(question);
       if (best[f] == kInfinity) continue;  // fewer devices may have one
-      const machine::ServerGroup& front = made.cluster.servers.front();
-      if (all_frameworks()[f].even_servers && made.cluster.servers.back().devices != front.devices) {
-        ASSERT_TRUE(found.result.plan);
-        EXPECT_LE(place(*found.problem, *found.result.plan).num_devices(), front.count * front.devices);
-        continue;
-      }
       ++compared;
       ASSERT_TRUE(found.result.plan) << all_frameworks()[f].name << " of " << seed << ": " << found.result.infeasible;
       if (found.result.simulated_step_ms > best[f] * (1 + 1e-9)) ++longer;
@@ -320,13 +351,14 @@ TEST(Frameworks, AnswersAreWithinTheRules) {
       ++found;
       const Candidate& plan = out.plan();
       pipelines += plan.num_stages() > 1 && limits_plans(framework) ? 1 : 0;
-      EXPECT_EQ(breaks(framework.name, plan.placed, made.profile), "") << framework.name << " of " << seed;
+      EXPECT_EQ(breaks(framework.name, plan.placed, made.profile, made.cluster), "")
+          << framework.name << " of " << seed;
       EXPECT_TRUE(pipeline::infeasible_reason(plan.placed).empty());
       EXPECT_DOUBLE_EQ(plan.simulated_step_ms, simulate_step_ms(plan.placed));
       EXPECT_LE(out.bounds.value_ms, out.one_width.step_ms * (1 + 1e-9)) << framework.name << " of " << seed;
       for (const Candidate& kind : out.kinds) {
         if (!kind.found()) continue;
-        EXPECT_EQ(breaks(framework.name, kind.placed, made.profile), "") << kind.kind << " of " << seed;
+        EXPECT_EQ(breaks(framework.name, kind.placed, made.profile, made.cluster), "") << kind.kind << " of " << seed;
       }
       EXPECT_FALSE(limits_plans(framework) && out.mixed);
       if (!limits_plans(framework) || framework.cuts == FrameworkCuts::kInstructions) continue;
@@ -337,6 +369,31 @@ TEST(Frameworks, AnswersAreWithinTheRules) {
   }
   EXPECT_GT(found, 20 / kShare);
   EXPECT_TRUE(kSanitized || pipelines > 0);
+}
+
+// The batch that nobody gives depends on the framework, the devices and the stages asked for alone.
+TEST(Frameworks, UsualBatchesSplitIntoWholeRounds) {
+  RandomProblem made = layered(100, 2);
+  made.profile.micro_batch_size = 16;
+  machine::ServerGroup server = made.cluster.servers.front();
+  server.count = 1;
+  const auto batch = [&](const char* framework, int devices, int stages) {
+    server.devices = devices;
+    made.cluster.servers = {server};
+    Question question(made.profile, made.cluster, made.options);
+    question.framework = &find_framework(framework);
+    question.request.max_stages = 8;
+    question.request.stages = stages;
+    return usual_batch_of(question);
+  };
+  for (const char* framework : {"any", "jax", "megatron"}) EXPECT_EQ(batch(framework, 24, 0), 256);
+  EXPECT_EQ(batch("maxtext", 16, 0), 256);
+  EXPECT_EQ(batch("maxtext", 24, 0), 384);  // 3 and 6 stages
+  EXPECT_EQ(batch("maxtext", 16, 3), 384);
+  EXPECT_EQ(batch("maxtext", 24, 4), 256);
+  EXPECT_EQ(batch("maxtext", 10, 0), 320);
+  EXPECT_EQ(batch("maxtext", 7, 0), 448);
+  EXPECT_EQ(batch("maxtext", 13, 0), 256);  // no pipeline of so many stages
 }
 
 TEST(Frameworks, NarrowingTwiceIsAsOnce) {
@@ -366,7 +423,8 @@ TEST(Frameworks, SweepsLeaveOutWhatTheyCannotRun) {
     for (const SweptLayout& swept : sweep_layouts(question, request).layouts) {
       Question of_batch = question;
       const ScoredPlan scored = score_layout(swept.layout, of_batch);
-      EXPECT_EQ(breaks(framework.name, scored.placed, made.profile), "") << framework.name << swept.layout.text();
+      EXPECT_EQ(breaks(framework.name, scored.placed, made.profile, made.cluster), "")
+          << framework.name << swept.layout.text();
     }
   }
 }
