@@ -551,7 +551,7 @@ class PlanCommand {
       if (table_.source_of("cluster") == "default") {
         log_info("no --cluster: times are for " + cluster_.name + " (" + device_.name + ")");
       }
-      print(report());
+      print_report(report());
     }
     files_.commit();
     return told;

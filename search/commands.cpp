@@ -311,7 +311,7 @@ void OutputFiles::publish(const std::string& json, const std::function<std::stri
   if (json_) {
     print_exact(json);
   } else if (!on_standard_output()) {
-    print(report());
+    print_report(report());
   }
   commit();
 }
