@@ -174,7 +174,7 @@ int compare_main(int argc, char** argv) {
   if (options.json) {
     print_exact(report_json(compared));
   } else {
-    print(report_text(compared, terminal_columns()));
+    print(report_text(compared, report_columns()));
   }
   outputs.commit();
   const bool any = std::any_of(compared.answers.begin(), compared.answers.end(),

@@ -173,10 +173,10 @@ std::string picture(const Compared& compared) {
 
 std::string report_text(const Compared& compared, int width) {
   using Align = FittedTable::Align;
-  FittedTable table({{"system", Align::kLeft},
+  FittedTable table({{"system", Align::kLeft, FittedTable::kNeeded, 12},
                      {"own model, ms", Align::kRight, 10},
                      {std::string(figure(compared)) + ", ms"},
-                     {"x shortest"},
+                     {"x shortest", Align::kRight, 40},
                      {"memory", Align::kRight, 30},
                      {"search, s", Align::kRight, 20},
                      {"plan", Align::kLeft, FittedTable::kNeeded, 24}});

@@ -20,7 +20,7 @@ struct Compared {
   double load_average = 0;      // of the machine, when it began; search times depend on it
 };
 
-// `width`: the columns there are (terminal_columns); 0: as wide as it gets.
+// `width`: the columns there are (report_columns); 0: as wide as it gets.
 std::string report_text(const Compared& compared, int width = 0);
 std::string report_json(const Compared& compared);
 // A page that needs nothing else: bars of the simulated step, and the search time on a logarithmic axis.

@@ -317,13 +317,14 @@ void ask(Call& call) {
   correct(call.correction(), &call.question);
 }
 
-// Sentences within so many columns; what is indented is to be copied, and a line each.
+// Sentences within so many columns; what is indented is to be copied, and a line each, but for what is to be done
+// beside it.
 std::string sentences_within(const std::string& text, int width) {
   std::string out;
   for (std::size_t from = 0; from < text.size();) {
     const std::size_t end = std::min(text.find('\n', from), text.size() - 1) + 1;
     const std::string line = text.substr(from, end - from);
-    out += line.compare(0, 2, "  ") == 0 ? line : wrap_lines(line, width);
+    out += line.compare(0, 2, "  ") == 0 && line.compare(0, 6, "  and:") != 0 ? line : wrap_lines(line, width);
     from = end;
   }
   return out;
@@ -371,7 +372,7 @@ ReportOptions report_options(const Call& call, double free_plan_ms) {
   report.training = call.input.profile.forward_fraction < 1;
   report.kinds_asked = options.explore == "on";
   report.details = options.details;
-  report.width = report_width();
+  report.width = report_width(options.details);
   report.batch_given = options.batch != "auto" || call.given.has_value() ||
                        (options.micro_batch != "auto" && options.micro_batches != "auto");
   report.batch_rounds = call.batch_rounds;
@@ -502,7 +503,7 @@ int run_sweep(const Call& call) {
   if (call.options.json) {
     print_exact(sweep_json(swept));
   } else {
-    print(sweep_text(swept));
+    print_report(sweep_text(swept));
   }
   for (const std::string& warning : call.input.notices) log_warning(warning);
   if (sweep.left_out > 0) {
@@ -525,6 +526,7 @@ int run_score(Call& call) {
             call.framework->name + " has " + framework_text(*call.framework));
   }
   PlanDocument document = document_of(call.question, scored, call.input, call.options.input.device);
+  if (call.layout && scored.missing_bytes > 0) document.warnings.push_back(what_makes_fit(*call.layout, call.question));
   document.warnings.insert(document.warnings.end(), call.departures.begin(), call.departures.end());
   tell_framework(call, scored.placed, document);
   print_document(call, std::move(document), scored.placed);
@@ -696,8 +698,9 @@ std::optional<VariedRow> ask_value(int argc, char** argv, const Varied& varied, 
     }
     read_machines(call, *known ? &**known : nullptr, figure);
     read_policy(call);
-    // Another cluster has other widths and devices, for which the model is profiled again.
-    if (*known && varied.option()) {
+    // Another cluster has other widths and devices, for which the model is profiled again; of another sequence it is
+    // another model.
+    if (*known && !varied.remakes_model()) {
       call.input = **known;
     } else {
       read_model(call);

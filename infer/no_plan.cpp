@@ -1,6 +1,7 @@
 #include "infer/no_plan.h"
 
 #include <string>
+#include <vector>
 
 #include "common/base/cli.h"
 #include "common/base/error.h"
@@ -11,15 +12,21 @@
 namespace automap::infer {
 namespace {
 
-// Names changes with which a plan would fit into memory.
-std::string what_would_fit(const planners::Question& question, bool limited) {
+// Names changes with which a plan would fit into memory; empty where there are none.
+std::string fits_with(const std::vector<planners::FittingChange>& changes) {
   std::string text;
-  for (const planners::FittingChange& change : planners::fitting_changes(question, limited)) {
-    text += (text.empty() ? "" : ", or ") + change.what + " (a step of " + format_ms(change.step_ms) + ")";
+  for (const planners::FittingChange& change : changes) {
+    text += (text.empty() ? "it would fit with " : ", or ") + change.what + " (a step of " + format_ms(change.step_ms) +
+            ")";
   }
+  return text;
+}
+
+std::string what_would_fit(const planners::Question& question, bool limited) {
+  const std::string text = fits_with(planners::fitting_changes(question, limited));
   return text.empty()
              ? "smaller micro-batches, more or larger devices, or a lighter optimizer (--state-factor) may help"
-             : "it would fit with " + text;
+             : text;
 }
 
 }  // namespace
@@ -36,6 +43,14 @@ void fail_without_plan(const planners::Question& question, const planners::Searc
           ? "the search came to no end: ask for --effort thorough, fewer stage counts (--stages), or every planner"
           : std::string("allow ") + (question.request.online.server_radius >= 0 ? "a larger --radius, " : "") +
                 "other stage counts, every planner, or --allow-empty-stages");
+}
+
+std::string what_makes_fit(const planners::Layout& layout, const planners::Question& question) {
+  const std::string text = fits_with(planners::fitting_changes(layout, question));
+  return text.empty()
+             ? "smaller micro-batches, recomputation and ZeRO do not make this layout fit: it takes more tensor "
+               "or pipeline parallelism, or more devices; the same call without --layout plans for what there is"
+             : text;
 }
 
 }  // namespace automap::infer

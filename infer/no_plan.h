@@ -3,6 +3,7 @@
 
 #include "plan/planners/planner.h"
 #include "plan/planners/question.h"
+#include "plan/planners/score.h"
 
 namespace automap::infer {
 
@@ -10,5 +11,8 @@ namespace automap::infer {
 // kinds of plans.
 [[noreturn]] void fail_without_plan(const planners::Question& question, const planners::SearchNotes& notes,
                                     bool limited);
+
+// What would make a layout fit into memory that does not, in a sentence.
+std::string what_makes_fit(const planners::Layout& layout, const planners::Question& question);
 
 }  // namespace automap::infer

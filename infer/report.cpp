@@ -31,6 +31,7 @@ using Align = FittedTable::Align;
 
 constexpr int kLayerWidth = 26;
 constexpr std::size_t kRunnersUp = 3;
+constexpr double kWorthAColumn = 1e-6;  // of memory: a few scalars are no part
 constexpr double kLimitWorthSaying = 0.005;
 constexpr int kStackWorthSaying = 4;
 constexpr double kNoGap = 5e-7;
@@ -164,7 +165,7 @@ std::string memory_table(const PlanDocument& document, int width) {
   std::vector<Part> used;
   for (const Part& part : kParts) {
     if (std::any_of(document.stages.begin(), document.stages.end(),
-                    [&](const PlanStage& s) { return s.memory.*part.bytes > 0; })) {
+                    [&](const PlanStage& s) { return s.memory.*part.bytes > kWorthAColumn * s.memory_bytes; })) {
       used.push_back(part);
     }
   }

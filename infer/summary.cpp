@@ -192,6 +192,8 @@ std::string short_name(const PlanCorner& corner) {
     const std::size_t comma = std::min(corner.layout.find(',', at), corner.layout.size());
     std::string word = corner.layout.substr(at, comma - at);
     at = comma + 1;
+    // One stage has no order of stages.
+    if (corner.stages == 1 && word.rfind("schedule=", 0) == 0) continue;
     if (word == "pp=1" || word == "dp=1" || word.rfind("micro-batch-size=", 0) == 0) continue;
     const std::size_t equals = std::min(word.find('='), word.size());
     const bool number = word.find_first_not_of("0123456789", std::min(equals + 1, word.size())) == std::string::npos;
@@ -372,18 +374,16 @@ std::vector<Entry> entries_of(const PlanDocument& document, const ReportOptions&
 }  // namespace
 
 int summary_width() {
-  const int columns = terminal_columns();
-  return columns == 0 ? kSummaryWidth : std::clamp(columns, kLeastWidth, kSummaryWidth);
+  return std::min(report_columns(), kSummaryWidth);
 }
 
-int report_width() {
-  const int columns = terminal_columns();
-  return columns == 0 ? 0 : std::max(columns, kLeastWidth);
+int report_width(bool details) {
+  return details && terminal_columns() == 0 ? 0 : report_columns();
 }
 
 std::string summary_text(const PlanDocument& document, const ReportOptions& options, int width,
                          std::size_t most_lines) {
-  width = std::max(width, kLeastWidth);
+  width = std::max(width, kLeastColumns);
   std::vector<Entry> entries = entries_of(document, options);
   // Narrow lines are more lines.
   for (Entry& entry : entries) {

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "common/base/fitted_table.h"
 #include "common/base/json.h"
 #include "common/base/json_text.h"
 #include "common/base/text_table.h"
@@ -28,19 +29,20 @@ pipeline::PlanUtilization use_of(const SweepUse& of, const SweptLayout& one) {
 std::string sweep_text(const SweepUse& of) {
   const std::vector<SweptLayout>& layouts = of.sweep.layouts;
   const double batch = layouts.front().batch();
-  TextTable table({{"layout", TextTable::Align::kLeft},
-                   {"micro-batches"},
-                   {"step"},
-                   {"samples/s"},
-                   {"MFU"},
-                   {"memory", TextTable::Align::kLeft}});
+  using Align = FittedTable::Align;
+  FittedTable table({{"layout", Align::kLeft, FittedTable::kNeeded, 22},
+                     {"micro-batches", Align::kRight, 20},
+                     {"step"},
+                     {"samples/s", Align::kRight, 40},
+                     {"MFU", Align::kRight, 30},
+                     {"memory", Align::kLeft, FittedTable::kNeeded, 8}});
   for (const SweptLayout& one : layouts) {
     const bool fits = one.missing_bytes <= 0;
     table.add_row({one.layout.text(), std::to_string(one.micro_batches), format_ms(one.simulated_step_ms),
                    format_number(batch / one.simulated_step_ms * 1e3), mfu_text(use_of(of, one)),
                    fits ? format_percent(one.fullest_share)
-                        : "lacks " + format_bytes(one.missing_bytes) + " on each device of stage " +
-                              std::to_string(one.missing_stage)});
+                        : "lacks " + format_bytes(one.missing_bytes) +
+                              (one.layout.pp == 1 ? std::string() : " in stage " + std::to_string(one.missing_stage))});
   }
   return "Every uniform layout, whole layers spread evenly; steps of " + format_count(std::llround(batch)) +
          " samples\n" + table.render("  ");

@@ -86,7 +86,7 @@ Varied parse_vary(const std::string& text) {
 }  // namespace
 
 std::vector<std::string> varied_options() {
-  return {"batch", "micro-batch", "micro-batches"};
+  return {"batch", "micro-batch", "micro-batches", "sequence"};
 }
 
 std::vector<std::string> varied_figures() {
@@ -95,6 +95,10 @@ std::vector<std::string> varied_figures() {
 
 bool Varied::option() const {
   return is_among(varied_options(), name);
+}
+
+bool Varied::remakes_model() const {
+  return name == "sequence" || !option();
 }
 
 Varied check_varied(const OptionTable& table, const InferOptions& o) {
@@ -141,7 +145,7 @@ Varied check_varied(const OptionTable& table, const InferOptions& o) {
                       : "name " + table.value_of(varied.name) + " among the values");
     }
   }
-  if (o.input.path == "-" && !varied.option()) {
+  if (o.input.path == "-" && varied.remakes_model()) {
     throw Error(ErrorKind::kUsage, mode + " reads the model again for every value, and standard input is read once",
                 "give the model as a file");
   }

@@ -18,6 +18,7 @@ struct Varied {
   std::string name;                 // "batch", "devices"; "cluster" of --compare-clusters
   std::vector<std::string> values;  // as they were written; of a range, all of its values
   bool option() const;              // each value is one of the option of that name
+  bool remakes_model() const;       // the model is another one with each value
   bool cluster() const { return name == "cluster"; }
 };
 

@@ -91,6 +91,7 @@ std::string axis_title(const VariedRows& rows) {
   if (rows.name == "batch") return "samples of a step (batch)";
   if (rows.name == "micro-batch") return "samples of a micro-batch";
   if (rows.name == "micro-batches") return "micro-batches of a step";
+  if (rows.name == "sequence") return "positions of a sample (sequence)";
   if (rows.name == "memory_gib") return "memory of a device, GiB";
   if (rows.name == "inter_gbytes_per_s") return "network of a server, GB/s";
   return rows.name + " of the cluster";
@@ -101,12 +102,15 @@ std::string axis_title(const VariedRows& rows) {
 std::string vary_chart(const VariedRows& rows) {
   std::vector<Panel> panels = {
       {"step", [](const auto& plan) { return plan.simulated_step_ms; }, [](double ms) { return format_ms(ms); }}};
+  const bool tokens = counts_tokens(rows);
   const bool samples = std::any_of(rows.rows.begin(), rows.rows.end(), [](const VariedRow& row) {
     return row.plan && row.plan->utilization.samples_per_s > 0;
   });
   if (samples) {
-    panels.push_back({"samples in a second", [](const auto& plan) { return plan.utilization.samples_per_s; },
-                      [](double value) { return format_number(value); }});
+    panels.push_back(
+        {tokens ? "tokens in a second" : "samples in a second",
+         [tokens](const auto& plan) { return trained_per_s(plan.utilization, tokens); },
+         [tokens](double value) { return tokens ? format_count(std::llround(value)) : format_number(value); }});
   }
   const std::vector<double> places = places_of(rows);
   const double bottom =

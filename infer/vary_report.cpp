@@ -18,12 +18,14 @@ using pipeline::PlanDocument;
 using pipeline::PlanStage;
 using Align = FittedTable::Align;
 
-// The row that trains most samples in a second; null: none has a plan.
+// The row that trains most in a second; null: none has a plan.
 const VariedRow* best_row(const VariedRows& rows) {
+  const bool tokens = counts_tokens(rows);
   const VariedRow* best = nullptr;
   for (const VariedRow& row : rows.rows) {
     if (!row.plan) continue;
-    if (best == nullptr || row.plan->utilization.samples_per_s > best->plan->utilization.samples_per_s) best = &row;
+    const auto trains = [&](const VariedRow& of) { return trained_per_s(of.plan->utilization, tokens); };
+    if (best == nullptr || trains(row) > trains(*best)) best = &row;
   }
   return best;
 }
@@ -39,13 +41,19 @@ std::string head_text(const VariedRows& rows) {
   return out + "\n";
 }
 
+std::string rate_text(const pipeline::PlanUtilization& use, bool tokens) {
+  const double rate = trained_per_s(use, tokens);
+  return tokens ? format_count(std::llround(rate)) : format_number(rate);
+}
+
 std::string end_text(const VariedRows& rows) {
   const VariedRow* const best = best_row(rows);
   if (best == nullptr) return "None of them has a plan.\n";
   const PlanDocument& plan = *best->plan;
+  const bool tokens = counts_tokens(rows);
   std::string out = (rows.clusters ? printable(best->value) : rows.name + " " + printable(best->value)) +
-                    " trains the most samples in a second (" + format_number(plan.utilization.samples_per_s) +
-                    "): " + printable(kind_text(plan)) + ".\n";
+                    " trains the most " + (tokens ? "tokens" : "samples") + " in a second (" +
+                    rate_text(plan.utilization, tokens) + "): " + printable(kind_text(plan)) + ".\n";
   return out;
 }
 
@@ -64,10 +72,21 @@ std::string exact_number(double value) {
 
 }  // namespace
 
+bool counts_tokens(const VariedRows& rows) {
+  return rows.name == "sequence" && std::any_of(rows.rows.begin(), rows.rows.end(), [](const VariedRow& row) {
+           return row.plan && row.plan->utilization.tokens_per_s > 0;
+         });
+}
+
+double trained_per_s(const pipeline::PlanUtilization& use, bool tokens) {
+  return tokens ? use.tokens_per_s : use.samples_per_s;
+}
+
 std::string vary_text(const VariedRows& rows, int width) {
+  const bool tokens = counts_tokens(rows);
   FittedTable table({{rows.name, rows.clusters ? Align::kLeft : Align::kRight, FittedTable::kNeeded, 12},
                      {"step"},
-                     {"samples/s", Align::kRight, 80},
+                     {tokens ? "tokens/s" : "samples/s", Align::kRight, 80},
                      {"MFU", Align::kRight, 50},
                      {"memory", Align::kRight, 70},
                      {"devices", Align::kRight, 40},
@@ -82,7 +101,7 @@ std::string vary_text(const VariedRows& rows, int width) {
     const PlanStage& fullest = plan.stages[fullest_stage(plan)];
     table.add_row(
         {row.value, format_ms(plan.simulated_step_ms),
-         plan.utilization.samples_per_s > 0 ? format_number(plan.utilization.samples_per_s) : "-",
+         trained_per_s(plan.utilization, tokens) > 0 ? rate_text(plan.utilization, tokens) : "-",
          mfu_text(plan.utilization),
          format_bytes(fullest.memory_bytes) + ", " + format_percent(fullest.memory_bytes / fullest.capacity_bytes),
          std::to_string(plan.num_devices),

@@ -22,8 +22,11 @@ struct VariedRows {
   std::string model, cluster;  // the latter empty where clusters are compared
   std::vector<VariedRow> rows;
   std::size_t asked = 0;  // values; more than rows where a signal stopped them
-  bool profile = false;   // samples are not known
 };
+
+// What rows are compared by: samples, or tokens where the samples of the rows are of different lengths.
+bool counts_tokens(const VariedRows& rows);
+double trained_per_s(const pipeline::PlanUtilization& use, bool tokens);
 
 // `width` in columns; 0: any.
 std::string vary_text(const VariedRows& rows, int width);

@@ -6,6 +6,7 @@
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/fitted_table.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "common/hlo/hlo_reader.h"
@@ -17,7 +18,7 @@
 
 namespace automap::inspect {
 namespace {
-using Align = TextTable::Align;
+using Align = FittedTable::Align;
 
 // Profiles as they are, a module's HLO profiled as automap-profile does it by default.
 pipeline::Profile read_any(std::string bytes, const std::string& source) {
@@ -83,13 +84,13 @@ SampledRows sample(const io::DatasetReader& reader) {
 }
 
 std::string profiles_text(const Comparison& comparison, const io::DatasetReader& reader, const SampledRows& rows) {
-  TextTable table({{"profile", Align::kLeft},
-                   {"positions"},
-                   {"distance"},
-                   {"percentile"},
-                   {"by facts"},
-                   {"nearest row"},
-                   {"family", Align::kLeft}});
+  FittedTable table({{"profile", Align::kLeft},
+                     {"positions", Align::kRight, 20},
+                     {"distance"},
+                     {"percentile", Align::kRight, 80},
+                     {"by facts", Align::kRight, 40},
+                     {"nearest row", Align::kRight, 60},
+                     {"family", Align::kLeft, 50, 12}});
   constexpr int kNameWidth = 40;
   std::size_t shown = 0;
   for (const ComparedProfile& p : comparison.profiles) {
@@ -205,7 +206,11 @@ void describe_against(const std::string& folder, const std::vector<std::string>&
   text += "             0 " + bars(distances, most) + " " + format_number(most) + "  profiles\n\n";
 
   Json statistics = Json::object();
-  TextTable table({{"", Align::kLeft}, {"profiles: median"}, {"5-95 %"}, {"rows: median"}, {"5-95 %"}});
+  FittedTable table({{"", Align::kLeft, FittedTable::kNeeded, 12},
+                     {"profiles: median"},
+                     {"5-95 %", Align::kRight, 40},
+                     {"rows: median"},
+                     {"5-95 %", Align::kRight, 30}});
   for (const Statistic& s : kStatistics) {
     std::vector<std::string> cells = {s.title};
     for (const bool real : {true, false}) {

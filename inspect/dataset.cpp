@@ -8,6 +8,7 @@
 #include <map>
 #include <vector>
 
+#include "common/base/fitted_table.h"
 #include "common/base/markup.h"
 #include "common/base/printable.h"
 #include "common/base/progress.h"
@@ -20,7 +21,7 @@
 
 namespace automap::inspect {
 namespace {
-using Align = TextTable::Align;
+using Align = FittedTable::Align;
 using io::DatasetManifest;
 using io::DatasetReader;
 using pipeline::kGranularity;
@@ -200,13 +201,13 @@ void describe_rows(const DatasetReader& reader, const std::function<void(const s
       "\n  " +
       (sample.rows.size() == reader.size() ? std::string("all") : "of a sample of " + count_text(sample.rows.size())) +
       " rows:\n\n";
-  TextTable table({{"family", Align::kLeft},
-                   {"rows"},
-                   {"instructions"},
-                   {"devices"},
-                   {"stages"},
-                   {"largest transfer"},
-                   {"weights' transfer"}});
+  FittedTable table({{"family", Align::kLeft},
+                     {"rows"},
+                     {"instructions", Align::kRight, 60},
+                     {"devices", Align::kRight, 50},
+                     {"stages", Align::kRight, 40},
+                     {"largest transfer", Align::kRight, 30},
+                     {"weights' transfer", Align::kRight, 20}});
   Json families = Json::array();
   for (std::size_t family = 0; family < manifest.distributions.size(); ++family) {
     const int id = static_cast<int>(family);

@@ -11,6 +11,7 @@
 #include "common/architecture/read.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/fitted_table.h"
 #include "common/base/join.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
@@ -30,7 +31,7 @@
 
 namespace automap::inspect {
 namespace {
-using Align = TextTable::Align;
+using Align = FittedTable::Align;
 
 Json base_document(const char* kind, const std::string& source, std::string_view bytes) {
   Json document = Json::object();
@@ -119,13 +120,13 @@ Description describe_cluster(Description out, const machine::Cluster& c, const s
   d["inter_latency_us"] = c.inter_latency_us;
   d["groups"] = Json::array();
   double memory_gib = 0;
-  TextTable table({{"servers"},
-                   {"devices each"},
-                   {"device", Align::kLeft},
-                   {"memory"},
-                   {"speed"},
-                   {"within GB/s"},
-                   {"between GB/s"}});
+  FittedTable table({{"servers"},
+                     {"devices each"},
+                     {"device", Align::kLeft},
+                     {"memory", Align::kRight, 60},
+                     {"speed", Align::kRight, 30},
+                     {"within GB/s", Align::kRight, 40},
+                     {"between GB/s", Align::kRight, 50}});
   for (const machine::ServerGroup& g : c.servers) {
     const auto type = c.devices.find(g.device);
     const double gib = type == c.devices.end() ? 0 : type->second.memory_gib;

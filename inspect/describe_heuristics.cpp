@@ -3,6 +3,7 @@
 #include <set>
 #include <string>
 
+#include "common/base/fitted_table.h"
 #include "common/base/json_object.h"
 #include "common/base/text_table.h"
 #include "common/pipeline/plan_reader.h"
@@ -23,7 +24,10 @@ Description describe_heuristics_plan(Description out, const std::string& text, c
     used.insert(task.integer("device", 1, devices));
   }
   Json candidates = Json::array();
-  TextTable table({{"heuristic", TextTable::Align::kLeft}, {"largest load"}, {"cut"}, {"step"}});
+  FittedTable table({{"heuristic", FittedTable::Align::kLeft},
+                     {"largest load", FittedTable::Align::kRight, 40},
+                     {"cut", FittedTable::Align::kRight, 20},
+                     {"step"}});
   if (plan.has("candidates")) {
     int number = 0;
     for (const Json& item : plan.array("candidates")) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/base/fitted_table.h"
 #include "common/base/log.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
@@ -19,7 +20,7 @@
 
 namespace automap::inspect {
 namespace {
-using Align = TextTable::Align;
+using Align = FittedTable::Align;
 
 constexpr std::size_t kShownOpcodes = 12;
 
@@ -279,11 +280,11 @@ Facts facts_for_people(const ReadModules& modules, const DescribeOptions& option
   return facts;
 }
 
-TextTable opcode_table(const std::map<std::string, std::int64_t>& opcodes) {
+FittedTable opcode_table(const std::map<std::string, std::int64_t>& opcodes) {
   std::vector<std::pair<std::int64_t, std::string>> sorted;
   for (const auto& [name, count] : opcodes) sorted.emplace_back(-count, name);
   std::sort(sorted.begin(), sorted.end());
-  TextTable table({{"opcode", Align::kLeft}, {"count"}});
+  FittedTable table({{"opcode", Align::kLeft}, {"count"}});
   std::int64_t others = 0;
   for (std::size_t k = 0; k < sorted.size(); ++k) {
     if (k < kShownOpcodes || sorted.size() == kShownOpcodes + 1) {
@@ -299,7 +300,7 @@ TextTable opcode_table(const std::map<std::string, std::int64_t>& opcodes) {
 }
 
 std::string layers_text(const std::vector<LayerRow>& layers) {
-  TextTable table({{"layer", Align::kLeft}, {"forward instructions"}});
+  FittedTable table({{"layer", Align::kLeft, FittedTable::kNeeded, 16}, {"forward instructions"}});
   for (std::size_t k = 0; k < std::min(layers.size(), kShownRows); ++k) {
     table.add_row({shorten(layers[k].name, 60), format_count(layers[k].instructions)});
   }

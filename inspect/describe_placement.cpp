@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/fitted_table.h"
 #include "common/base/text_table.h"
 #include "common/pipeline/plan_reader.h"
 #include "inspect/facts.h"
@@ -11,7 +12,7 @@ namespace automap::inspect {
 
 namespace {
 
-using Align = TextTable::Align;
+using Align = FittedTable::Align;
 
 }  // namespace
 
@@ -26,7 +27,13 @@ Description describe_placement_plan(Description out, const std::string& text, co
   for (const char* key : {"proven", "contiguous"}) d[key] = plan.flag(key);
   d["devices"] = Json::array();
 
-  TextTable table({{"device", Align::kLeft}, {"nodes"}, {"compute"}, {"in"}, {"out"}, {"load"}, {"memory"}});
+  FittedTable table({{"device", Align::kLeft},
+                     {"nodes", Align::kRight, 30},
+                     {"compute", Align::kRight, 50},
+                     {"in", Align::kRight, 40},
+                     {"out", Align::kRight, 40},
+                     {"load"},
+                     {"memory", Align::kRight, 60}});
   std::size_t shown = 0;
   for (const Json& entry : plan.array("devices")) {
     const pipeline::PlanObject device(entry, plan.where("devices"));

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/fitted_table.h"
 #include "common/base/join.h"
 #include "common/base/json_object.h"
 #include "common/base/printable.h"
@@ -20,7 +21,7 @@ namespace automap::inspect {
 
 namespace {
 
-using Align = TextTable::Align;
+using Align = FittedTable::Align;
 
 Json corrected_json(const pipeline::MeasuredStep& step) {
   return {{"layout", step.layout},
@@ -74,15 +75,15 @@ Description describe_plan(Description out, const std::string& text, const std::s
     facts.add("lower bound", format_ms(p.lower_bound_ms) + ", gap " + format_percent(p.gap));
   }
   if (p.measured_step) facts.add("corrected", corrected_text(*p.measured_step));
-  TextTable table({{"stage"},
-                   {"first layer", Align::kLeft},
-                   {"last layer", Align::kLeft},
-                   {"instructions"},
-                   {"devices"},
-                   {"compute"},
-                   {"transfer"},
-                   {"all-reduce"},
-                   {"memory"}});
+  FittedTable table({{"stage"},
+                     {"first layer", Align::kLeft, FittedTable::kNeeded, 12},
+                     {"last layer", Align::kLeft, 60, 12},
+                     {"instructions", Align::kRight, 10},
+                     {"devices", Align::kLeft, FittedTable::kNeeded, 10},
+                     {"compute", Align::kRight, 70},
+                     {"transfer", Align::kRight, 30},
+                     {"all-reduce", Align::kRight, 20},
+                     {"memory", Align::kRight, 80}});
   int number = 0;
   for (const pipeline::PlanStage& s : p.stages) {
     ++number;
@@ -137,7 +138,7 @@ void add_collectives(const PartitionPlan& p, const std::string& indent, Facts* f
 }
 
 // The part of a list of split tensors that people are shown.
-std::string tensors_text(const TextTable& table, std::size_t shown, std::size_t all) {
+std::string tensors_text(const FittedTable& table, std::size_t shown, std::size_t all) {
   if (all == 0) return "";
   std::string out = "\n" + table.render("  ");
   if (all > shown) out += "  ... and " + std::to_string(all - shown) + " more (--json lists them all)\n";
@@ -200,7 +201,8 @@ Description describe_partition_plan(Description out, const std::string& text, co
   }
   if (p.memory_bytes > 0 && !p.counted.cost) facts.add("memory", format_bytes(p.memory_bytes) + " per device");
   add_collectives(p, "", &facts);
-  TextTable table({{"tensor", Align::kLeft}, {"shape", Align::kLeft}, {"split along"}});
+  FittedTable table(
+      {{"tensor", Align::kLeft, FittedTable::kNeeded, 20}, {"shape", Align::kLeft, 50, 16}, {"split along"}});
   std::size_t shown = 0, all = 0;
   for (const PlanTensor& tensor : partition::decided_tensors(p)) {
     if (tensor.dim < 0 || ++all > kShownRows) continue;
@@ -261,7 +263,10 @@ std::string mesh_tensors_text(const partition::MeshPlan& p) {
   };
   add(p.data_axis, &Row::data);
   add(p.model_axis, &Row::model);
-  TextTable table({{"tensor", Align::kLeft}, {"shape", Align::kLeft}, {"data axis along"}, {"model axis along"}});
+  FittedTable table({{"tensor", Align::kLeft, FittedTable::kNeeded, 20},
+                     {"shape", Align::kLeft, 50, 16},
+                     {"data axis along", Align::kRight, 80},
+                     {"model axis along"}});
   const std::size_t shown = std::min(rows.size(), kShownRows);
   for (std::size_t i = 0; i < shown; ++i) {
     table.add_row({shorten(rows[i].name, 80), rows[i].shape, rows[i].data, rows[i].model});

@@ -5,13 +5,14 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/base/fitted_table.h"
 #include "common/base/json_reader.h"
 #include "common/base/text_table.h"
 #include "common/machine/collectives_json.h"
 
 namespace automap::inspect {
 namespace {
-using Align = TextTable::Align;
+using Align = FittedTable::Align;
 
 // Rows of a file's `collectives`, in its order, and their errors.
 struct OwnRows {
@@ -60,12 +61,12 @@ std::string group_text(const machine::MeasuredCollective& row) {
 
 std::string describe_links(const machine::Cluster& cluster, const std::string& source, std::string_view text,
                            Json* document) {
-  TextTable table({{"servers[]"},
-                   {"operation", Align::kLeft},
-                   {"group", Align::kLeft},
-                   {"us + GB/s", Align::kLeft},
-                   {"fit"},
-                   {"source", Align::kLeft}});
+  FittedTable table({{"servers[]"},
+                     {"operation", Align::kLeft},
+                     {"group", Align::kLeft, 80, 10},
+                     {"us + GB/s", Align::kLeft, FittedTable::kNeeded, 12},
+                     {"fit", Align::kRight, 40},
+                     {"source", Align::kLeft, 30, 16}});
   bool any = false;
   const std::vector<OwnRows> own = own_rows(cluster, source, text);
   for (std::size_t i = 0; i < cluster.servers.size(); ++i) {

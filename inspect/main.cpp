@@ -123,7 +123,7 @@ int inspect_main(int argc, char** argv) {
   if (json) {
     print_exact(json_text(description.document));
   } else {
-    print(description.text);
+    print_report(description.text);
   }
   if (intact) outputs.commit();
   return intact ? 0 : exit_code(ErrorKind::kData);

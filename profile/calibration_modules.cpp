@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/fitted_table.h"
 #include "common/base/join.h"
 #include "common/base/text_table.h"
 #include "profile/calibration.h"
@@ -117,7 +118,7 @@ std::string calibration_text(const Calibration& calibration) {
   std::string text = "device " + device.name + ": f32 " + format_number(device.peak_tflops.at("f32")) +
                      " TFLOP/s, memory " + format_number(device.memory_gbytes_per_s * device.memory_efficiency) +
                      " GB/s, launch " + format_number(device.launch_us) + " us\n" + link_text(calibration);
-  TextTable table({{"kernels", TextTable::Align::kLeft}, {"sizes"}, {"median error"}, {"largest"}});
+  FittedTable table({{"kernels", FittedTable::Align::kLeft}, {"sizes"}, {"median error"}, {"largest"}});
   for (const Calibration::Errors& of_kind : calibration.errors) {
     table.add_row(
         {of_kind.kind, std::to_string(of_kind.sizes), format_percent(of_kind.median), format_percent(of_kind.largest)});

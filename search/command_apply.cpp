@@ -93,8 +93,8 @@ void show(const ApplyOptions& options, const LoadedModel& loaded, const Applied&
     document["warnings"] = warnings;
     print_exact(json_text(document));
   } else if (!files->on_standard_output()) {
-    print(printable(loaded.name) + ": " + applied.text + "\n" +
-          internal::price_text(applied.price, options.pricing.cluster));
+    print_report(printable(loaded.name) + ": " + applied.text + "\n" +
+                 internal::price_text(applied.price, options.pricing.cluster));
   }
   files->commit();
   for (const std::string& warning : warnings) log_warning(warning);

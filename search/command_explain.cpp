@@ -61,12 +61,12 @@ std::vector<sharding::NodeId> find_tensors(const sharding::ShardingModel& model,
 void print_axis(const LoadedModel& loaded, const sharding::ShardingModel& model, const sharding::Propagation& decided,
                 const PartitionPlan& plan, const std::vector<sharding::NodeId>& nodes,
                 const sharding::TensorShares* shares = nullptr) {
-  if (nodes.empty()) print(printable(loaded.name) + ": " + overview_report(model, decided, plan, shares));
+  if (nodes.empty()) print_report(printable(loaded.name) + ": " + overview_report(model, decided, plan, shares));
   for (std::size_t i = 0; i < nodes.size() && i < kMostPlaces; ++i) {
-    print((i ? "\n" : "") + tensor_report(model, decided, nodes[i], shares));
+    print_report((i ? "\n" : "") + tensor_report(model, decided, nodes[i], shares));
   }
   if (nodes.size() > kMostPlaces) {
-    print("\nand " + std::to_string(nodes.size() - kMostPlaces) + " more places that call it; --json has all\n");
+    print_report("\nand " + std::to_string(nodes.size() - kMostPlaces) + " more places that call it; --json has all\n");
   }
 }
 
@@ -139,9 +139,9 @@ class Explaining {
                  [&] { return cost; });
       return;
     }
-    print("Data axis\n");
+    print_report("Data axis\n");
     print_axis(loaded_, mesh.data, mesh.data_decided, plan.data_axis, nodes_, &cost.left_by_own);
-    print("\nModel axis\n");
+    print_report("\nModel axis\n");
     print_axis(loaded_, mesh.model, mesh.model_decided, plan.model_axis, nodes_, &cost.left_by_outer);
     if (nodes_.empty()) print_price(cost);
   }
@@ -155,7 +155,7 @@ class Explaining {
     if (nodes_.empty()) document["estimate"] = internal::price_json(cost(), options_.pricing.cluster);
     print_exact(json_text(document));
   }
-  void print_price(const Price& cost) const { print("\n" + internal::price_text(cost, cluster_.name)); }
+  void print_price(const Price& cost) const { print_report("\n" + internal::price_text(cost, cluster_.name)); }
 
   const ExplainOptions& options_;
   const LoadedModel& loaded_;

@@ -7,6 +7,7 @@
 
 #include "common/base/cli.h"
 #include "common/base/error.h"
+#include "common/base/fitted_table.h"
 #include "common/base/join.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
@@ -137,15 +138,15 @@ std::vector<double> parse_numbers(const std::string& text, const std::string& op
 }
 
 std::string candidate_table(const heuristics::Answer& answer) {
-  TextTable table({{"heuristic", TextTable::Align::kLeft},
-                   {"largest load"},
-                   {"unrefined"},
-                   {"cut"},
-                   {"imbalance"},
-                   {"step"},
-                   {"devices"},
-                   {"planned in"},
-                   {"", TextTable::Align::kLeft}});
+  FittedTable table({{"heuristic", FittedTable::Align::kLeft},
+                     {"largest load", FittedTable::Align::kRight, 60},
+                     {"unrefined", FittedTable::Align::kRight, 20},
+                     {"cut", FittedTable::Align::kRight, 50},
+                     {"imbalance", FittedTable::Align::kRight, 40},
+                     {"step"},
+                     {"devices", FittedTable::Align::kRight, 45},
+                     {"planned in", FittedTable::Align::kRight, 30},
+                     {"", FittedTable::Align::kLeft}});
   for (std::size_t i = 0; i < answer.candidates.size(); ++i) {
     const Candidate& c = answer.candidates[i];
     table.add_row({c.name, format_ms(c.cost.load_ms), format_ms(c.rough.load_ms), format_bytes(c.cost.cut_bytes),
@@ -159,7 +160,12 @@ std::string candidate_table(const heuristics::Answer& answer) {
 }
 
 std::string heuristics_device_table(const WorkGraph& graph, const Machine& machine, const Candidate& best) {
-  TextTable table({{"device"}, {"tasks"}, {"compute"}, {"messages"}, {"load"}, {"memory"}});
+  FittedTable table({{"device"},
+                     {"tasks", FittedTable::Align::kRight, 20},
+                     {"compute", FittedTable::Align::kRight, 50},
+                     {"messages", FittedTable::Align::kRight, 40},
+                     {"load"},
+                     {"memory"}});
   const std::vector<heuristics::DeviceLoad> loads = device_loads(hypergraph_of(graph), machine, best.devices);
   std::vector<int> tasks(loads.size(), 0);
   for (const Task& task : graph.tasks) ++tasks[at(best.devices[at(task.unit)])];
@@ -173,8 +179,13 @@ std::string heuristics_device_table(const WorkGraph& graph, const Machine& machi
 }
 
 std::string scenario_table(const std::vector<ScenarioResult>& results) {
-  TextTable table(
-      {{"noise"}, {"slow"}, {"static"}, {"assisted"}, {"planned anew"}, {"with feedback"}, {"tasks moved"}});
+  FittedTable table({{"noise"},
+                     {"slow"},
+                     {"static"},
+                     {"assisted"},
+                     {"planned anew", FittedTable::Align::kRight, 50},
+                     {"with feedback", FittedTable::Align::kRight, 40},
+                     {"tasks moved", FittedTable::Align::kRight, 20}});
   for (const ScenarioResult& r : results) {
     table.add_row({format_number(r.scenario.sigma), format_number(r.scenario.slow) + "x", format_ms(r.static_ms),
                    format_ms(r.assisted_ms), format_ms(r.oracle_ms), format_ms(r.feedback_ms), format_number(r.moved)});

@@ -5,6 +5,7 @@
 
 #include "common/base/cli.h"
 #include "common/base/error.h"
+#include "common/base/fitted_table.h"
 #include "common/base/join.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
@@ -141,14 +142,14 @@ std::string first_and_last(const Workload& workload, const std::vector<int>& ord
 }
 
 std::string placement_device_table(const Workload& workload, const placement::Answer& answer) {
-  TextTable table({{"device", TextTable::Align::kLeft},
-                   {"nodes"},
-                   {"first .. last", TextTable::Align::kLeft},
-                   {"compute"},
-                   {"in"},
-                   {"out"},
-                   {"load"},
-                   {"memory"}});
+  FittedTable table({{"device", FittedTable::Align::kLeft},
+                     {"nodes", FittedTable::Align::kRight, 30},
+                     {"first .. last", FittedTable::Align::kLeft, 80, 16},
+                     {"compute", FittedTable::Align::kRight, 50},
+                     {"in", FittedTable::Align::kRight, 40},
+                     {"out", FittedTable::Align::kRight, 40},
+                     {"load"},
+                     {"memory", FittedTable::Align::kRight, 60}});
   const std::vector<placement::DeviceLoad> loads = device_loads(workload, answer.placement);
   const std::vector<int> order = topological_order(workload);
   int empty = 0;
@@ -198,7 +199,7 @@ std::string placement_report(const Workload& workload, const placement::Request&
   }
   out += "\n";
   if (answer.tried.size() > 1) {
-    TextTable tried({{"planner", TextTable::Align::kLeft}, {"value"}, {"planned in"}});
+    FittedTable tried({{"planner", FittedTable::Align::kLeft, FittedTable::kNeeded, 16}, {"value"}, {"planned in"}});
     for (const Tried& t : answer.tried) {
       tried.add_row({t.planner, t.value_ms ? format_ms(*t.value_ms) : "none", format_ms(t.planning_ms)});
     }

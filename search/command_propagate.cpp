@@ -115,7 +115,7 @@ int propagate_command(int argc, char** argv) {
   if (json) {
     print_exact(completion_json(m, decided, completion));
   } else {
-    print(completion_report(m, decided, completion));
+    print_report(completion_report(m, decided, completion));
   }
   for (const std::string& warning : m.step().warnings) log_warning(warning);
   return completion.outcome == Completion::Outcome::kConflict ? exit_code(ErrorKind::kInfeasible) : 0;

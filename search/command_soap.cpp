@@ -7,6 +7,7 @@
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/fitted_table.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "common/base/work.h"
@@ -177,26 +178,26 @@ std::string soap_report(const SoapPlan& plan, const ModelSpace& model) {
          (plan.local_optimum ? "; no other configuration of one operator is shorter" : "") + "\n";
   const std::string why = emit::why_no_mesh(model.space, plan.strategy, plan.devices);
   out += "For XLA        " + (why.empty() ? "one mesh: --emit-hlo writes it" : "no single mesh: " + why) + "\n";
-  TextTable chains({{"chain from", TextTable::Align::kLeft},
-                    {"start"},
-                    {"best"},
-                    {"proposals"},
-                    {"accepted"},
-                    {"best at"},
-                    {"ended", TextTable::Align::kLeft}});
+  FittedTable chains({{"chain from", FittedTable::Align::kLeft},
+                      {"start", FittedTable::Align::kRight, 60},
+                      {"best"},
+                      {"proposals", FittedTable::Align::kRight, 50},
+                      {"accepted", FittedTable::Align::kRight, 20},
+                      {"best at", FittedTable::Align::kRight, 30},
+                      {"ended", FittedTable::Align::kLeft, 40, 14}});
   for (const ChainResult& chain : plan.chains) {
     chains.add_row({chain.start, format_ms(chain.start_ms), format_ms(chain.best_ms), format_count(chain.proposals),
                     format_count(chain.accepted), format_count(chain.best_at),
                     chain.settled ? "nothing better for half of its budget" : "budget spent"});
   }
   if (!chains.empty()) out += "\n" + chains.render("  ");
-  TextTable table({{"operators"},
-                   {"layer", TextTable::Align::kLeft},
-                   {"first", TextTable::Align::kLeft},
-                   {"samples"},
-                   {"attributes"},
-                   {"parameters"},
-                   {"devices", TextTable::Align::kLeft}});
+  FittedTable table({{"operators", FittedTable::Align::kRight, 40},
+                     {"layer", FittedTable::Align::kLeft, FittedTable::kNeeded, 16},
+                     {"first", FittedTable::Align::kLeft, 30, 14},
+                     {"samples"},
+                     {"attributes", FittedTable::Align::kRight, 60},
+                     {"parameters", FittedTable::Align::kRight, 70},
+                     {"devices", FittedTable::Align::kLeft, FittedTable::kNeeded, 10}});
   std::size_t rows = 0;
   for (std::size_t i = 0, end = 0; i < plan.strategy.size(); i = end) {
     // Neighbours that are split alike.

@@ -313,7 +313,7 @@ void OutputFiles::publish(const std::string& json, const std::function<std::stri
   if (json_) {
     print_exact(json);
   } else if (shows_report()) {
-    print(report());
+    print_report(report());
   }
   commit();
   for (const std::string& warning : warnings) log_warning(warning);

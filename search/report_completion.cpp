@@ -5,6 +5,7 @@
 #include <set>
 #include <tuple>
 
+#include "common/base/fitted_table.h"
 #include "common/base/json_text.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
@@ -129,7 +130,8 @@ std::string reach_table(const ShardingModel& model, const std::vector<Step>& ste
       reach.opcodes.push_back(opcode);
     }
   }
-  TextTable table({{"layer", Align::kLeft}, {"tensors"}, {"through", Align::kLeft}});
+  FittedTable table(
+      {{"layer", Align::kLeft}, {"tensors"}, {"through", Align::kLeft, FittedTable::kNeeded, 16, kTextWidth}});
   std::size_t rows = 0;
   for (const Reach& reach : layers) {
     if (rows++ == kMostRows) {
@@ -169,7 +171,9 @@ std::string chains_text(const ShardingModel& model, const Propagation& decided, 
 // The undecided groups; groups that differ in numbers only are one row.
 std::string undecided_table(const ShardingModel& model, const std::vector<sharding::Stuck>& undecided) {
   std::string out = "\nUndecided (largest first); each group takes one decision\n";
-  TextTable table({{"groups"}, {"tensors"}, {"decided by any of", Align::kLeft}});
+  FittedTable table({{"groups", Align::kRight, 40},
+                     {"tensors"},
+                     {"decided by any of", Align::kLeft, FittedTable::kNeeded, kLeastTextWidth, kTextWidth}});
   struct Row {
     int groups = 0, tensors = 0;
     std::vector<TensorDim> deciders;
@@ -190,7 +194,7 @@ std::string undecided_table(const ShardingModel& model, const std::vector<shardi
   }
   for (std::size_t i = 0; i < rows.size() && i < kMostRows; ++i) {
     const Row& row = rows[i];
-    const std::vector<std::string> lines = wrapped(inputs_text(model, row.deciders, row.groups), 90);
+    const std::vector<std::string> lines = wrap_words(inputs_text(model, row.deciders, row.groups), 90);
     table.add_row({std::to_string(row.groups) + "x", std::to_string(row.tensors),
                    lines.front() + (lines.size() > 1 ? " …" : "")});
   }

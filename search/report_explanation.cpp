@@ -4,6 +4,7 @@
 #include <tuple>
 #include <vector>
 
+#include "common/base/fitted_table.h"
 #include "common/base/json_text.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
@@ -41,7 +42,10 @@ std::string overview_report(const ShardingModel& model, const Propagation& decid
   out += format_count(counts.split) + " of " + format_count(counts.tensors) + " tensors are split, " +
          plural(counts.partial, "instruction") + (counts.partial == 1 ? " leaves" : " leave") + " partial sums\n\n";
 
-  TextTable inputs({{"role", Align::kLeft}, {"split"}, {"of"}, {"dimension split", Align::kLeft}});
+  FittedTable inputs({{"role", Align::kLeft},
+                      {"split"},
+                      {"of"},
+                      {"dimension split", Align::kLeft, FittedTable::kNeeded, kLeastTextWidth, kTextWidth}});
   std::map<graph::InputRole, std::pair<int, std::vector<std::pair<std::string, int>>>> roles;
   for (const ModelInput& input : model.inputs()) {
     auto& [all, members] = roles[input.role];
@@ -53,10 +57,10 @@ std::string overview_report(const ShardingModel& model, const Propagation& decid
     // Slots go where their variables go.
     const bool slots = role == graph::InputRole::kSlot;
     const std::string which = members_text(facts.second);
-    add_wrapped_row(&inputs, {graph::to_string(role), std::to_string(facts.second.size()), std::to_string(facts.first),
-                              slots && !facts.second.empty() ? "with their variables" : which});
+    inputs.add_row({graph::to_string(role), std::to_string(facts.second.size()), std::to_string(facts.first),
+                    slots && !facts.second.empty() ? "with their variables" : which});
   }
-  out += inputs.render() + "\n";
+  out += inputs.render("") + "\n";
 
   struct Row {
     int count = 0;
@@ -81,19 +85,19 @@ std::string overview_report(const ShardingModel& model, const Propagation& decid
   out +=
       "each sum reduced once, behind the linear instructions that it can pass; XLA's partitioner reduces it at "
       "once:\n\n";
-  TextTable table({{"collective", Align::kLeft},
-                   {"times"},
-                   {"partial sums"},
-                   {"bytes per step"},
-                   {"of", Align::kLeft},
-                   {"in", Align::kLeft},
-                   {"such as", Align::kLeft}});
+  FittedTable table({{"collective", Align::kLeft},
+                     {"times"},
+                     {"partial sums", Align::kRight, 20},
+                     {"bytes per step"},
+                     {"of", Align::kLeft, 60, 12},
+                     {"in", Align::kLeft, 80, 16},
+                     {"such as", Align::kLeft, 40, 16}});
   for (const auto& [kind, row] : rows) {
     table.add_row({to_string(kind), std::to_string(row.count), row.sources > 0 ? std::to_string(row.sources) : "",
                    format_bytes(row.bytes), row.shape, shorten(row.count == 1 ? row.scope : row.pattern, 50),
                    row.example});
   }
-  return out + table.render();
+  return out + table.render("");
 }
 
 std::string tensor_report(const ShardingModel& model, const Propagation& decided, NodeId node,

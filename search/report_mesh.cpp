@@ -1,6 +1,7 @@
 // opp --mesh: the plan of two axes.
 #include <algorithm>
 
+#include "common/base/fitted_table.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "plan/partition/names.h"
@@ -31,7 +32,7 @@ std::string links_text(const ShardLinks& links) {
 
 std::string meshes_text(const MeshPlan& plan) {
   if (plan.alternatives.size() < 2) return "";
-  TextTable table = meshes_table(plan, kMostMeshes);
+  FittedTable table = meshes_table(plan, kMostMeshes);
   if (plan.alternatives.size() > kMostMeshes) {
     table.add_row({"… " + std::to_string(plan.alternatives.size() - kMostMeshes) + " more", "", "", "", "--json"});
   }

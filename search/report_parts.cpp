@@ -19,34 +19,8 @@ Json whole_number(double value) {
 
 }  // namespace
 
-std::vector<std::string> wrapped(const std::string& any_text, int width) {
-  const std::string text = printable(any_text);
-  std::vector<std::string> lines(1);
-  std::size_t at = 0;
-  while (at < text.size()) {
-    std::size_t end = text.find(' ', at);
-    if (end == std::string::npos) end = text.size();
-    const std::string word = text.substr(at, end - at);
-    at = end + 1;
-    if (!lines.back().empty() && display_width(lines.back()) + 1 + display_width(word) > width) lines.emplace_back();
-    lines.back() += (lines.back().empty() ? "" : " ") + word;
-  }
-  return lines;
-}
-
-void add_wrapped_row(TextTable* table, std::vector<std::string> cells) {
-  const std::vector<std::string> lines = wrapped(cells.back(), kTextWidth);
-  for (const std::string& line : lines) {
-    cells.back() = line;
-    table->add_row(cells);
-    for (std::string& cell : cells) cell.clear();
-  }
-}
-
 std::string indented(const std::string& text, const std::string& indent) {
-  std::string out;
-  for (const std::string& line : wrapped(text, 110)) out += indent + line + "\n";
-  return out;
+  return indent + printable(text) + "\n";
 }
 
 std::string lines_text(const std::vector<std::string>& lines, const std::string& indent) {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "common/base/fitted_table.h"
 #include "common/base/json.h"
-#include "common/base/text_table.h"
 #include "common/sharding/collectives.h"
 #include "common/sharding/explain.h"
 #include "common/sharding/model.h"
@@ -14,7 +14,7 @@
 
 namespace automap::search::internal {
 
-using Align = TextTable::Align;
+using Align = FittedTable::Align;
 using partition::instruction_name;
 using sharding::Collective;
 using sharding::GroupId;
@@ -27,7 +27,8 @@ using sharding::TensorDim;
 using sharding::TensorState;
 using sharding::TensorStateKind;
 
-constexpr int kTextWidth = 76;         // of a column of prose
+constexpr int kTextWidth = 76;         // of a column of prose, at most
+constexpr int kLeastTextWidth = 24;    // and at least
 constexpr std::size_t kMostRows = 20;  // of a table that repeats itself
 
 // Counts of all tensors of the module.
@@ -35,13 +36,7 @@ struct Counts {
   int tensors = 0, split = 0, whole = 0, undecided = 0, partial = 0;
 };
 
-// Lines of at most `width` columns, made printable, broken at blanks.
-std::vector<std::string> wrapped(const std::string& any_text, int width);
-
-// A row whose last cell may take several lines.
-void add_wrapped_row(TextTable* table, std::vector<std::string> cells);
-
-// As lines behind `indent`: one text broken at blanks; lines as they are.
+// As lines behind `indent`, made printable.
 std::string indented(const std::string& text, const std::string& indent);
 std::string lines_text(const std::vector<std::string>& lines, const std::string& indent);
 

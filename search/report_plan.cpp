@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "common/base/fitted_table.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "plan/partition/names.h"
@@ -40,8 +41,11 @@ std::string algorithms_table(const Planned& planned) {
   if (planned.answers.empty()) return "";
   const PartitionPlan& plan = planned.plan;
   const bool count = plan.objective == "count";
-  TextTable table(
-      {{"algorithm", Align::kLeft}, {count ? "splits" : "saves"}, {"at most"}, {"took"}, {"", Align::kLeft}});
+  FittedTable table({{"algorithm", Align::kLeft},
+                     {count ? "splits" : "saves"},
+                     {"at most"},
+                     {"took"},
+                     {"", Align::kLeft, FittedTable::kNeeded, kLeastTextWidth, kTextWidth}});
   for (const PartitionAnswer& answer : planned.answers) {
     std::string says = answer.proven          ? "proven best"
                        : answer.cut_by_time   ? "cut by the budget"
@@ -55,9 +59,9 @@ std::string algorithms_table(const Planned& planned) {
       says += (says.empty() ? "" : "; ") + words + " " +
               (value == std::floor(value) ? format_count(std::llround(value)) : format_number(value));
     }
-    add_wrapped_row(&table, {answer.algorithm, value_text(plan, answer.score.value),
-                             std::isfinite(answer.bound) ? value_text(plan, answer.bound) : "-",
-                             format_ms(answer.seconds * 1e3), says});
+    table.add_row({answer.algorithm, value_text(plan, answer.score.value),
+                   std::isfinite(answer.bound) ? value_text(plan, answer.bound) : "-", format_ms(answer.seconds * 1e3),
+                   says});
   }
   return "Algorithms (" +
          std::string(count ? "most " + things(plan, 2).substr(2) + " split" : "most time saved per step") + ")\n" +
@@ -65,7 +69,11 @@ std::string algorithms_table(const Planned& planned) {
 }
 
 std::string comparison_table(const PartitionPlan& plan) {
-  TextTable table({{"instead", Align::kLeft}, {"splits"}, {"longer"}, {"more memory"}, {"collectives"}});
+  FittedTable table({{"instead", Align::kLeft, FittedTable::kNeeded, kLeastTextWidth},
+                     {"splits", Align::kRight, 40},
+                     {"longer"},
+                     {"more memory", Align::kRight, 60},
+                     {"collectives", Align::kRight, 50}});
   static const std::pair<const char*, const char*> kSays[] = {
       {"replicate", "nothing split: every device does everything"},
       {"data parallel", "data parallel: the batch split (automap-search adp)"},
@@ -121,7 +129,11 @@ std::string kept_table(const ShardingModel& model, const KeptShardings& kept) {
 std::string reshards_table(const PartitionPlan& plan) {
   if (plan.kept.empty()) return "";
   if (plan.reshards.empty()) return "Reshards that this forces: none\n\n";
-  TextTable table({{"reshard", Align::kLeft}, {"of", Align::kLeft}, {"bytes"}, {"times"}, {"per step"}});
+  FittedTable table({{"reshard", Align::kLeft},
+                     {"of", Align::kLeft, FittedTable::kNeeded, kLeastTextWidth},
+                     {"bytes", Align::kRight, 60},
+                     {"times", Align::kRight, 50},
+                     {"per step"}});
   double rest_ms = 0, rest_bytes = 0;
   for (std::size_t i = 0; i < plan.reshards.size(); ++i) {
     const PlanReshard& reshard = plan.reshards[i];

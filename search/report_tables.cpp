@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/fitted_table.h"
 #include "common/base/json_object.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
@@ -37,12 +38,7 @@ std::string place_of(const ShardingModel& model, sharding::NodeId node) {
 }  // namespace
 
 std::string fact(const std::string& name, const std::string& value) {
-  std::string out;
-  for (const std::string& line : wrapped(value, 2 * kTextWidth - 40)) {
-    const std::string title = out.empty() ? name : "";
-    out += title + std::string(title.size() < 13 ? 13 - title.size() : 1, ' ') + line + "\n";
-  }
-  return out;
+  return name + std::string(name.size() < 13 ? 13 - name.size() : 1, ' ') + printable(value) + "\n";
 }
 
 std::string collectives_text(const ShardingModel& model, const Propagation& decided,
@@ -144,8 +140,12 @@ std::string price_text(const Price& price, const std::string& cluster) {
 }
 
 std::string split_table(const Planned& planned) {
-  TextTable table(
-      {{"groups"}, {"tensors"}, {"compute"}, {"collectives"}, {"memory"}, {"dimension split", Align::kLeft}});
+  FittedTable table({{"groups", Align::kRight, 60},
+                     {"tensors", Align::kRight, 40},
+                     {"compute"},
+                     {"collectives", Align::kRight, 70},
+                     {"memory", Align::kRight, 80},
+                     {"dimension split", Align::kLeft, FittedTable::kNeeded, kLeastTextWidth, kTextWidth}});
   std::size_t rows = 0, hidden = 0;
   for (const SplitGroups& split : planned.split) {
     if (rows++ >= kMostRows) {
@@ -153,12 +153,11 @@ std::string split_table(const Planned& planned) {
       continue;
     }
     const PartitionCost::GroupEffect& e = split.effect;
-    add_wrapped_row(&table,
-                    {std::to_string(split.groups.size()) + "x", std::to_string(split.members.size()),
-                     e.saved_ms > 0 ? "-" + format_ms(e.saved_ms) : "-",
-                     e.collectives > 0 ? std::to_string(e.collectives) + ", " + format_ms(e.collective_ms) : "none",
-                     e.saved_bytes > 0 ? "-" + format_bytes(e.saved_bytes) : "-",
-                     members_text(split.members, static_cast<int>(split.groups.size()))});
+    table.add_row({std::to_string(split.groups.size()) + "x", std::to_string(split.members.size()),
+                   e.saved_ms > 0 ? "-" + format_ms(e.saved_ms) : "-",
+                   e.collectives > 0 ? std::to_string(e.collectives) + ", " + format_ms(e.collective_ms) : "none",
+                   e.saved_bytes > 0 ? "-" + format_bytes(e.saved_bytes) : "-",
+                   members_text(split.members, static_cast<int>(split.groups.size()))});
   }
   if (table.empty()) return "";
   std::string out = "What is split (a linkage group is split as a whole or not at all)\n" + table.render("  ");
@@ -167,7 +166,7 @@ std::string split_table(const Planned& planned) {
 }
 
 std::string whole_table(const ShardingModel& model, const Planned& planned) {
-  TextTable table({{"tensors"}, {"kept whole", Align::kLeft}});
+  FittedTable table({{"tensors"}, {"kept whole", Align::kLeft, FittedTable::kNeeded, kLeastTextWidth, kTextWidth}});
   std::size_t rows = 0, hidden = 0;
   for (const WholeTensors& whole : planned.whole) {
     if (rows++ >= kMostRows) {
@@ -179,7 +178,7 @@ std::string whole_table(const ShardingModel& model, const Planned& planned) {
       members.emplace_back(sharding::path_of(model.inputs()[static_cast<std::size_t>(index)].name), -1);
     }
     // Names first, the reason on lines of its own.
-    std::vector<std::string> names = wrapped(members_text(members), kTextWidth);
+    std::vector<std::string> names = wrap_words(members_text(members), kTextWidth);
     if (names.size() > 3) {
       names.resize(3);
       names.back() += " …";
@@ -189,7 +188,7 @@ std::string whole_table(const ShardingModel& model, const Planned& planned) {
       table.add_row({first ? std::to_string(whole.inputs.size()) : "", line});
       first = false;
     }
-    for (const std::string& line : wrapped(whole.reason, kTextWidth)) table.add_row({"", "  " + line});
+    table.add_row({"", "  " + whole.reason});
   }
   if (table.empty()) return "";
   std::string out = table.render("  ");
@@ -233,10 +232,10 @@ std::string moved_table(const ShardingModel& model, const PartitionPlan& plan, b
         gather.kind == sharding::Gather::Kind::kHandedOn ? "the next step" : pattern_of(place_of(model, gather.node));
     if (std::find(row.readers.begin(), row.readers.end(), reader) == row.readers.end()) row.readers.push_back(reader);
   }
-  TextTable table({{"tensors"},
-                   {exchanges ? "exchanged" : "gathered", Align::kLeft},
-                   {"per step"},
-                   {exchanges ? "read by" : "read whole by", Align::kLeft}});
+  FittedTable table({{"tensors"},
+                     {exchanges ? "exchanged" : "gathered", Align::kLeft, FittedTable::kNeeded, kLeastTextWidth},
+                     {"per step"},
+                     {exchanges ? "read by" : "read whole by", Align::kLeft, 60, 20}});
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (i == kMostRows) {
       table.add_row({"", "… " + std::to_string(rows.size() - kMostRows) + " more", "", "--json has all"});
@@ -276,7 +275,7 @@ std::string begun_table(const ShardingModel& model) {
       ++same->second;
     }
   }
-  TextTable table({{"tensors"}, {"split from", Align::kLeft}});
+  FittedTable table({{"tensors"}, {"split from", Align::kLeft, FittedTable::kNeeded, kLeastTextWidth}});
   for (const auto& [what, tensors] : rows) table.add_row({std::to_string(tensors), what});
   if (table.empty()) return "";
   return "What is split although no variable decides it (attention that heads do not split)\n" + table.render("  ") +

@@ -19,6 +19,7 @@
 #include "common/base/colour.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/fitted_table.h"
 #include "common/base/inputs.h"
 #include "common/base/json.h"
 #include "common/base/json_text.h"
@@ -165,6 +166,10 @@ OtherSideWait::~OtherSideWait() {
 
 void print(std::string_view text) {
   print_exact(printable_lines(text));
+}
+
+void print_report(const std::string& text) {
+  print(wrap_lines(text, report_columns()));
 }
 
 void print_labelled(std::string_view text, std::size_t label_columns) {

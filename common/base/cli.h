@@ -19,12 +19,14 @@ constexpr int kExitInterrupted = 130;
 // Error(kIo), a reader that went away (EPIPE) ends the program quietly with its own code.
 int run_main(int argc, char** argv, const std::function<int(int, char**)>& body);
 
-// Results are written to standard output by these two only; both throw Error(kIo) when that fails. When the reader went
+// Results are written to standard output by these only; all throw Error(kIo) when that fails. When the reader went
 // away, this and all later output is dropped: the files that the program writes do not depend on it.
 //
 // Text for people: everything in it but line ends is made printable (common/base/printable.h).
 void print(std::string_view text);
-// The same of lines behind labels (ASCII) in the first so many columns, which are in bold on a terminal with colours.
+// The same of a report, whose lines are broken where they are longer than the terminal is wide (fitted_table.h).
+void print_report(const std::string& text);
+// As print, of lines behind labels (ASCII) in the first so many columns, which are in bold on a terminal with colours.
 void print_labelled(std::string_view text, std::size_t label_columns);
 // Data for programs, byte by byte: JSON (json_text), INI, HLO.
 void print_exact(std::string_view bytes);

@@ -18,14 +18,15 @@ namespace {
 constexpr std::size_t kLongestLabel = 16;
 constexpr int kLeastRoom = 16;
 constexpr int kBetweenColumns = 2;
+constexpr int kLeastText = 12;  // columns that any text on the left is wrapped to where nothing else helps
 
 // Where the lines that follow a broken one begin.
 std::size_t hanging_indent(const std::string& line) {
   const std::size_t indent = std::min(line.find_first_not_of(' '), line.size());
-  if (indent > 0) return std::min(indent, kLongestLabel);
-  const std::size_t gap = line.find("  ");
+  const std::size_t gap = line.find("  ", indent);
   const std::size_t value = gap == std::string::npos ? gap : line.find_first_not_of(' ', gap);
-  return value == std::string::npos || value > kLongestLabel ? 2 : value;
+  if (value != std::string::npos && value <= indent + kLongestLabel) return value;
+  return indent > 0 ? std::min(indent, kLongestLabel) : 2;
 }
 
 // True if the text behind the blank belongs to the number in front of it: "12 345", "1.5 GiB", "3 %".
@@ -118,6 +119,9 @@ std::string FittedTable::render(const std::string& indent, int width) const {
     natural[c] = display_width(columns_[c].title);
     for (const auto& row : rows_) natural[c] = std::max(natural[c], display_width(row[c]));
   }
+  for (std::size_t c = 0; c < count; ++c) {
+    if (columns_[c].most > 0) natural[c] = std::min(natural[c], columns_[c].most);
+  }
   std::vector<int> widths = natural;
   std::vector<bool> shown(count, true);
   std::vector<std::string> left_out;
@@ -143,6 +147,9 @@ std::string FittedTable::render(const std::string& indent, int width) const {
     }
     for (std::size_t c = 0; c < count; ++c) {
       if (!shown[c]) left_out.push_back(columns_[c].title);
+      if (sum(least) > width && columns_[c].align == Align::kLeft) {
+        least[c] = std::min(least[c], std::max(kLeastText, display_width(columns_[c].title)));
+      }
     }
     // The widest texts give way first.
     for (int over = sum(widths) - width; over > 0; over = sum(widths) - width) {
@@ -177,7 +184,7 @@ std::string FittedTable::render(const std::string& indent, int width) const {
   std::string out = table.render(indent);
   if (!left_out.empty()) {
     for (const std::string& words :
-         wrap_words("(there is no room for " + join(left_out) + ": a wider terminal shows it)",
+         wrap_words("(there is no room for " + join(left_out) + ": a wider terminal or COLUMNS=200 shows it)",
                     std::max(kLeastRoom, width - display_width(indent)))) {
       out += indent + words + "\n";
     }
@@ -198,6 +205,11 @@ int terminal_columns() {
     if (*end == '\0' && columns > 0 && columns <= kMost) return static_cast<int>(columns);
   }
   return columns_of_terminal(STDOUT_FILENO);
+}
+
+int report_columns() {
+  const int columns = terminal_columns();
+  return columns == 0 ? kReportColumns : std::max(columns, kLeastColumns);
 }
 
 }  // namespace automap

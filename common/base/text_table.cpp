@@ -46,7 +46,7 @@ std::string format_bytes(double bytes) {
     bytes /= 1024;
     ++unit;
   }
-  return (unit == 0 ? format_number(std::round(bytes)) : format_number(bytes)) + " " + kUnits[unit];
+  return (unit == 0 ? format_count(std::llround(bytes)) : format_number(bytes)) + " " + kUnits[unit];
 }
 
 std::string format_percent(double ratio) {

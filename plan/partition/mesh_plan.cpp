@@ -81,8 +81,12 @@ std::string mesh_text(int data, int model, int zero) {
          (data > 1 ? " --zero " + std::to_string(zero) : "");
 }
 
-TextTable meshes_table(const MeshPlan& plan, std::size_t most) {
-  TextTable table({{"data x model"}, {"zero"}, {"step"}, {"memory"}, {"", TextTable::Align::kLeft}});
+FittedTable meshes_table(const MeshPlan& plan, std::size_t most) {
+  FittedTable table({{"data x model"},
+                     {"zero", FittedTable::Align::kRight, 40},
+                     {"step"},
+                     {"memory", FittedTable::Align::kRight, 60},
+                     {"", FittedTable::Align::kLeft}});
   for (std::size_t i = 0; i < std::min(most, plan.alternatives.size()); ++i) {
     const MeshAlternative& other = plan.alternatives[i];
     const bool chosen =

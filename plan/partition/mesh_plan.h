@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/base/text_table.h"
+#include "common/base/fitted_table.h"
 #include "common/sharding/model.h"
 #include "common/sharding/propagation.h"
 #include "plan/partition/partition_plan.h"
@@ -46,7 +46,7 @@ struct MeshPlan : pipeline::PlanEnvelope {
 // "--mesh data=4,model=2 --zero 3": the options that ask for it.
 std::string mesh_text(int data, int model, int zero);
 // The first `most` of its alternatives, a row each: mesh, level of ZeRO, step, memory, and whether it is this plan.
-TextTable meshes_table(const MeshPlan& plan, std::size_t most);
+FittedTable meshes_table(const MeshPlan& plan, std::size_t most);
 
 std::string to_json_text(const MeshPlan& plan);
 // Throws Error(kData) naming source, key, found and expected: also axes whose devices do not multiply to `shards`.

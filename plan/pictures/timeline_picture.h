@@ -36,7 +36,10 @@ std::string timeline_html(const TimelinePicture& picture);
 // The part of a page (page.h) with the chart and its table, for pages that show more.
 std::string timeline_section(const TimelinePicture& picture);
 
+// Of a trace with more events so many are shown, about.
+constexpr std::size_t kMostTraced = 200'000;
 // {"traceEvents": [...]}: a process for each group; threads for compute, links and gradients; counters for memory.
-std::string trace_json(const TimelinePicture& picture);
+// Between the first and the last of `most` events, what each thread does is one event that says what is left out.
+std::string trace_json(const TimelinePicture& picture, std::size_t most = kMostTraced);
 
 }  // namespace automap::pictures

@@ -8,9 +8,11 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/base/join.h"
 #include "common/base/text_table.h"
 #include "common/machine/link_kinds.h"
 #include "plan/planners/effort.h"
+#include "plan/planners/frameworks.h"
 #include "plan/planners/step_choice.h"
 
 namespace automap::planners {
@@ -97,6 +99,20 @@ ProblemOptions with_variants(ProblemOptions options, const std::vector<int>& zer
   return options;
 }
 
+// The step of a layout that fits and that the question's framework can run; none: it is not such a layout.
+std::optional<double> fitting_step_ms(const Layout& layout, const Question& question) {
+  if (question.request.stopped()) return std::nullopt;
+  try {
+    const ScoredPlan scored = score_layout(layout, question);
+    if (!scored.infeasible.empty()) return std::nullopt;
+    if (!inexpressible(*question.framework, scored.placed, question.profile()).empty()) return std::nullopt;
+    return scored.simulated_step_ms;
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::kUsage && e.kind() != ErrorKind::kInfeasible) throw;
+    return std::nullopt;
+  }
+}
+
 std::string servers_text(const machine::ServerGroup& servers, int count) {
   return std::to_string(count) + (count == 1 ? " server of " : " servers of ") + std::to_string(servers.devices) +
          " x " + machine::device_type(servers.device);
@@ -179,6 +195,50 @@ std::vector<FittingChange> fitting_changes(const Question& question, bool limite
              tries.fits(more, most, step, true))) {
       break;
     }
+  }
+  return changes;
+}
+
+std::vector<FittingChange> fitting_changes(const Layout& layout, const Question& question) {
+  std::vector<FittingChange> changes;
+  const auto note = [&](const Layout& changed, const std::string& what) {
+    const std::optional<double> step_ms = fitting_step_ms(changed, question);
+    if (step_ms) changes.push_back({what, *step_ms});
+    return step_ms.has_value();
+  };
+  // With a number of micro-batches that is given, smaller ones are another batch.
+  const bool divides = question.step.micro_batches == 0 && layout.micro_batch_size > 1;
+  const auto of_samples = [](std::int64_t samples) { return "micro-batch-size=" + std::to_string(samples); };
+  Layout smaller = layout;
+  while (divides && smaller.micro_batch_size > 1) {
+    smaller.micro_batch_size /= 2;
+    if (note(smaller, of_samples(smaller.micro_batch_size))) break;
+  }
+  const bool layers = !question.profile().layer.empty() && question.profile().forward_fraction < 1;
+  Layout again = layout;
+  again.variant.recompute = true;
+  if (layers && !layout.variant.recompute) note(again, "recompute=layer");
+  Layout sharded = layout;
+  constexpr int kHighestZero = 3;
+  while (sharded.variant.zero < kHighestZero) {
+    ++sharded.variant.zero;
+    if (note(sharded, "zero=" + std::to_string(sharded.variant.zero))) break;
+  }
+  if (!changes.empty()) return changes;
+  for (int zero = layout.variant.zero; zero <= kHighestZero; ++zero) {
+    Layout all = layout;
+    std::vector<std::string> words;
+    if (divides) {
+      all.micro_batch_size = 1;
+      words.push_back(of_samples(1));
+    }
+    if (layers && !layout.variant.recompute) {
+      all.variant.recompute = true;
+      words.emplace_back("recompute=layer");
+    }
+    all.variant.zero = zero;
+    if (zero > layout.variant.zero) words.push_back("zero=" + std::to_string(zero));
+    if (words.size() > 1 && note(all, join(words, ","))) break;
   }
   return changes;
 }

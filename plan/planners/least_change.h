@@ -1,10 +1,12 @@
-// Finds the smallest change with which a plan fits, when no plan fits into memory, by planning with the change.
+// Finds the smallest change with which a plan fits, when no plan fits into memory, by planning with the change; the
+// same of a layout that is given.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "plan/planners/question.h"
+#include "plan/planners/score.h"
 
 namespace automap::planners {
 
@@ -18,5 +20,10 @@ struct FittingChange {
 // those that are sold. Empty: none of them helps, or the time was over (a few seconds, and the request's).
 // Options are named as automap-infer has them; `limited`: --limit says which kinds of plans there are.
 std::vector<FittingChange> fitting_changes(const Question& question, bool limited);
+
+// Changes of a layout that does not fit with which it does, by what its words would be: a smaller micro-batch,
+// recomputation, a higher ZeRO level; all of them together where none is enough alone. Empty: not even these help.
+// Those that the question's framework cannot run are left out.
+std::vector<FittingChange> fitting_changes(const Layout& layout, const Question& question);
 
 }  // namespace automap::planners

@@ -43,7 +43,7 @@ void calibrate(const std::string& measurements, const std::string& base, const s
   if (file) {
     file->write(text);
     file->prepare();
-    print(profile::calibration_text(made));
+    print_report(profile::calibration_text(made));
     file->commit();
     log_info("wrote " + output + "; use it with --device " + output);
   } else {
@@ -213,10 +213,10 @@ void profile_model(const ProfileOptions& o) {
   if (o.json) {
     print_exact(profile::report_json(result, form, attribution ? measured::attribution_json(*attribution) : Json()));
   } else if (o.output != "-") {
-    print(profile::report_text(result, form, terminal_columns()));
+    print(profile::report_text(result, form, report_columns()));
     if (attribution) {
       const measured::AttributionSentences told = measured::attribution_sentences(*attribution);
-      print(wrap_lines("measured    " + told.measured + "\nscaled      " + told.scaled + "\n", terminal_columns()));
+      print_report("measured    " + told.measured + "\nscaled      " + told.scaled + "\n");
     }
   }
   if (file) {

@@ -45,6 +45,8 @@ def environment(**extra):
     """The environment without what would change the programs' options."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("AUTOMAP_") or k in ("AUTOMAP_BIN", "AUTOMAP_SOURCE")}
     kept["PATH"] = f"{BIN}{os.pathsep}{kept.get('PATH', '')}"
+    # Sentences are looked for whole; how reports fit is what test_narrow.py and others say themselves.
+    kept["COLUMNS"] = "1000"
     if EFFORT:
         kept["AUTOMAP_INFER_EFFORT"] = EFFORT
     kept.update(extra)

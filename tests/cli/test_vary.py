@@ -48,6 +48,20 @@ class Vary(ProgramTest):
             self.assertLess({"Plan", "Takes", "Why", "Proven"}, {one["label"] for one in row["plan"]["report"]})
             self.assertEqual(without_clocks(row["plan"]), self.alone(*common, "--cluster", row["value"]))
 
+    def test_lengths_of_a_described_model(self):
+        table = {"schema": "automap.layers/1", "name": "mine", "hidden": 64, "vocabulary": 128, "sequence": 32, "norm": "rms",
+                 "layers": [{"repeat": 2, "blocks": [{"block": "mlp", "hidden": 128}]}]}
+        on = (self.put("mine.json", json.dumps(table)), "--cluster", "h100-1x2", "--batch", "8", "--effort", "quick")
+        for row in self.rows(*on, "--vary", "sequence=16,32"):
+            self.assertEqual(without_clocks(row["plan"]), self.alone(*on, "--sequence", row["value"]))
+        chart = self.folder / "c.svg"
+        said = self.infer(*on, "--vary", "sequence=16,32", "--chart", chart).stdout
+        self.assertIn("tokens/s", said)
+        self.assertIn("the most tokens in a second", said)
+        self.assertIn("positions of a sample", chart.read_text())
+        self.assert_fails(run("automap-infer", TINY, "--cluster", "h100-1x2", "--vary", "sequence=16,32"), 2, "--sequence")
+        self.assert_fails(run("automap-infer", "-", "--cluster", "h100-1x2", "--vary", "sequence=16,32", stdin=TINY.read_bytes()), 2, "as a file")
+
     def test_figures_are_those_of_a_cluster_file(self):
         cluster = {"schema": "automap.cluster/1", "name": "two", "servers": [{"count": 2, "devices": 2, "intra_gbytes_per_s": 10,
                    "inter_gbytes_per_s": 2, "device": "mine"}], "intra_latency_us": 5, "inter_latency_us": 20,

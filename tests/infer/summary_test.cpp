@@ -232,7 +232,7 @@ TEST(Summary, FitsItsLinesAndColumns) {
       const std::string text = summary_text(document, options_of(document), width, most);
       const std::vector<std::string> lines = lines_of(text);
       EXPECT_LE(lines.size(), most) << text;
-      for (const std::string& line : lines) EXPECT_LE(display_width(line), std::max(width, kLeastWidth)) << line;
+      for (const std::string& line : lines) EXPECT_LE(display_width(line), std::max(width, kLeastColumns)) << line;
       EXPECT_EQ(text.find('\x1b'), std::string::npos);
       EXPECT_EQ(lines.front().rfind("Plan    Train", 0), 0u);
     }

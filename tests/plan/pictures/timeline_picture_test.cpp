@@ -177,5 +177,45 @@ TEST(TimelinePicture, TraceHasEveryEvent) {
   EXPECT_GT(count["C"], 24);
 }
 
+TEST(TimelinePicture, ATraceOfVeryManyEventsSaysWhatItLeavesOut) {
+  const int micro_batches = 200;
+  const std::size_t shown = 2000;
+  const Timeline timeline = even_timeline(8, micro_batches, 6e4);
+  const Json trace = Json::parse(trace_json(picture_of(timeline), shown));
+  EXPECT_LT(trace["traceEvents"].size(), shown + 200U);
+  std::map<std::string, long long> count;
+  double most = 0, last_end = 0;
+  std::map<std::pair<int, int>, double> ends;
+  for (const Json& event : trace["traceEvents"]) {
+    const std::string kind = event["ph"].get<std::string>();
+    if (kind == "C" && event["name"].get<std::string>() == "memory, GiB") {
+      most = std::max(most, event["args"]["GiB"].get<double>());
+    }
+    if (kind != "X") continue;
+    const std::string category = event["cat"].get<std::string>(), name = event["name"].get<std::string>();
+    double& end = ends[{event["pid"].get<int>(), event["tid"].get<int>()}];
+    EXPECT_GE(event["ts"].get<double>(), end - 1e-3);
+    end = event["ts"].get<double>() + event["dur"].get<double>();
+    last_end = std::max(last_end, end);
+    if (category != "left out") {
+      ++count[category];
+      continue;
+    }
+    // "12 backward, 12 forward left out"
+    for (const char* one : {"forward", "backward"}) {
+      const std::size_t at = name.find(std::string(" ") + one);
+      if (at == std::string::npos) continue;
+      const std::size_t blank = name.rfind(' ', at - 1);
+      count[one] += std::stoll(name.substr(blank == std::string::npos ? 0 : blank + 1));
+    }
+  }
+  EXPECT_EQ(count["forward"], 8 * micro_batches);
+  EXPECT_EQ(count["backward"], 8 * micro_batches);
+  double highest = 0;
+  for (const pipeline::TimelineGroup& group : timeline.groups) highest = std::max(highest, group.most_bytes());
+  EXPECT_NEAR(most, highest / kBytesPerGiB, 1e-5 * most);
+  EXPECT_NEAR(last_end, timeline.step_ms * 1e3, 1);
+}
+
 }  // namespace
 }  // namespace automap::pictures
