@@ -1,7 +1,7 @@
 // Writes the module of emit_hlo as StableHLO with Shardy's attributes.
 //
 // StableHLO is printed by jaxlib alone, so a program in Python does it: automap-emit-sdy (scripts/emit_sdy.py), which
-// is beside this program, run by the Python that AUTOMAP_JAX_PYTHON names, else by python3.
+// is beside this program (common/base/jax_script.h).
 #pragma once
 
 #include <string>
@@ -21,10 +21,6 @@ class SdyBridge {
   // HLO text with shardings -> MLIR text. Throws Error(kData) when jaxlib cannot read the module or Shardy's verifier
   // refuses the result, Error(kUsage) when the mesh does not have as many devices as the module.
   std::string translate(const std::string& hlo, const MeshAxes& mesh) const;
-
- private:
-  std::string run(const std::vector<std::string>& arguments, const std::string& input) const;
-  std::string python_, script_;
 };
 
 }  // namespace automap::emit
