@@ -15,7 +15,7 @@ foreach(script apply_plan emit_sdy)
 endforeach()
 
 # `automap run` and its kin, and the Python package that they are the commands of.
-foreach(command automap-run automap-from-stablehlo)
+foreach(command automap-run automap-from-stablehlo automap-export-torch)
   configure_file(${PROJECT_SOURCE_DIR}/python/run.py ${PROJECT_BINARY_DIR}/${command} COPYONLY)
   install(PROGRAMS ${PROJECT_BINARY_DIR}/${command} DESTINATION ${CMAKE_INSTALL_BINDIR})
 endforeach()

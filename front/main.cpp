@@ -27,6 +27,7 @@ constexpr Command kCommands[] = {
      "scripts/install_dependencies.sh --train), then configure, build and install AutoMap again"},
     {"apply-plan", "run a JAX step as an operator or data plan says, and compare with one device (Python with jax)"},
     {"run", "the programs of every stage, executed and compared with the unsplit step (Python with jax)"},
+    {"export-torch", "the training step of a PyTorch module as HLO (Python with torch and torchax)"},
     {"from-stablehlo", "HLO of a StableHLO module or a file of jax.export (Python with jax)"},
     {"emit-sdy", "an annotated module as StableHLO with Shardy's attributes, and run (Python with jax)"},
 };

@@ -15,7 +15,7 @@ for folder in (here / "python", here.parent / "share" / "automap" / "python", he
         sys.path.insert(0, str(folder))
         break
 
-MODULES = {"automap-from-stablehlo": "automap.stablehlo", "automap-export-torch": "automap.torch"}
+MODULES = {"automap-from-stablehlo": "automap.stablehlo", "automap-export-torch": "automap.export_torch"}
 
 if __name__ == "__main__":
     sys.exit(importlib.import_module(MODULES.get(Path(__file__).name, "automap.command")).main())
