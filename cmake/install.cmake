@@ -14,9 +14,11 @@ foreach(script apply_plan emit_sdy)
   install(PROGRAMS ${PROJECT_BINARY_DIR}/${command} DESTINATION ${CMAKE_INSTALL_BINDIR})
 endforeach()
 
-# `automap run`, and the Python package that it is the command of.
-configure_file(${PROJECT_SOURCE_DIR}/python/run.py ${PROJECT_BINARY_DIR}/automap-run COPYONLY)
-install(PROGRAMS ${PROJECT_BINARY_DIR}/automap-run DESTINATION ${CMAKE_INSTALL_BINDIR})
+# `automap run` and its kin, and the Python package that they are the commands of.
+foreach(command automap-run automap-from-stablehlo automap-export-torch)
+  configure_file(${PROJECT_SOURCE_DIR}/python/run.py ${PROJECT_BINARY_DIR}/${command} COPYONLY)
+  install(PROGRAMS ${PROJECT_BINARY_DIR}/${command} DESTINATION ${CMAKE_INSTALL_BINDIR})
+endforeach()
 file(GLOB modules CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/python/automap/*.py)
 foreach(module ${modules})
   configure_file(${PROJECT_SOURCE_DIR}/${module} ${PROJECT_BINARY_DIR}/${module} COPYONLY)

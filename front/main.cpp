@@ -27,6 +27,8 @@ constexpr Command kCommands[] = {
      "scripts/install_dependencies.sh --train), then configure, build and install AutoMap again"},
     {"apply-plan", "run a JAX step as an operator or data plan says, and compare with one device (Python with jax)"},
     {"run", "the programs of every stage, executed and compared with the unsplit step (Python with jax)"},
+    {"export-torch", "the training step of a PyTorch module as HLO (Python with torch and torchax)"},
+    {"from-stablehlo", "HLO of a StableHLO module or a file of jax.export (Python with jax)"},
     {"emit-sdy", "an annotated module as StableHLO with Shardy's attributes, and run (Python with jax)"},
 };
 
@@ -43,7 +45,7 @@ std::string help() {
       "Usage: automap COMMAND [arguments]\n\nCommands:\n";
   for (const Command& command : kCommands) {
     const std::string name = command.name;
-    out += "  " + name + std::string(12 - name.size(), ' ') + command.says + "\n";
+    out += "  " + name + std::string(16 - name.size(), ' ') + command.says + "\n";
   }
   return out + "\nautomap COMMAND --help says more; `automap infer ...` is the same as `automap-infer ...`.\n";
 }

@@ -21,7 +21,7 @@ bool knows_tokens(const PlanFrontier& frontier) {
   return false;
 }
 
-std::string rate_text(double rate) {
+std::string reached_text(double rate) {
   return rate >= 1000 ? format_count(std::llround(rate)) : format_number(rate);
 }
 
@@ -32,7 +32,7 @@ std::string target_text(const PlanFrontier& frontier) {
            format_ms(frontier.fastest().step_ms) + " on " + std::to_string(frontier.fastest().devices) + ")";
   }
   if (!frontier.reach) return out;
-  return out + (out.empty() ? " with " : " and ") + rate_text(*frontier.reach) + " " + frontier.reach_unit +
+  return out + (out.empty() ? " with " : " and ") + reached_text(*frontier.reach) + " " + frontier.reach_unit +
          "/s or more";
 }
 
@@ -77,7 +77,7 @@ std::string frontier_text(const PlanFrontier& frontier, int width) {
     std::vector<std::string> row = {std::to_string(point.devices), point.servers};
     if (point.found()) {
       row.push_back(format_ms(point.step_ms));
-      row.push_back(rate_text(tokens ? point.tokens_per_s : point.samples_per_s));
+      row.push_back(reached_text(tokens ? point.tokens_per_s : point.samples_per_s));
       if (priced) {
         row.push_back(format_number(point.cost.per_step));
         row.push_back(format_number(tokens ? point.cost.per_billion_tokens : point.cost.per_million_samples));
@@ -108,9 +108,9 @@ pictures::PageTable frontier_table(const PlanFrontier& frontier) {
   table.words = {1, table.head.size() - 1};
   for (const FrontierPoint& point : frontier.points) {
     if (point.chosen) table.marked = table.rows.size();
-    std::vector<std::string> row = {std::to_string(point.devices), point.servers,
-                                    point.found() ? format_ms(point.step_ms) : "none",
-                                    point.found() ? rate_text(tokens ? point.tokens_per_s : point.samples_per_s) : "-"};
+    std::vector<std::string> row = {
+        std::to_string(point.devices), point.servers, point.found() ? format_ms(point.step_ms) : "none",
+        point.found() ? reached_text(tokens ? point.tokens_per_s : point.samples_per_s) : "-"};
     if (priced) {
       row.push_back(point.found() ? format_number(point.cost.per_step) : "-");
       row.push_back(

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""automap-run (`automap run`): the command of the package beside it, with the python3 of the PATH.
+"""The commands of the package beside it, each by the name that this file has, with the python3 of the PATH: automap-run
+(`automap run`), automap-from-stablehlo, automap-export-torch.
 
 Where that has no jax: `~/venv/bin/python3 $(which automap-run) DIR --check`.
 """
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -13,7 +15,7 @@ for folder in (here / "python", here.parent / "share" / "automap" / "python", he
         sys.path.insert(0, str(folder))
         break
 
-from automap.command import main  # noqa: E402
+MODULES = {"automap-from-stablehlo": "automap.stablehlo", "automap-export-torch": "automap.export_torch"}
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(importlib.import_module(MODULES.get(Path(__file__).name, "automap.command")).main())

@@ -25,6 +25,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 try:
     import jax
+    import jax.export
     import jaxlib
 except ImportError:
     sys.exit("export_hlo.py: jax is not installed for this Python\n"
@@ -145,6 +146,11 @@ def export(model):
             raise SystemExit(f"{model.name}: the proto holds another number of instructions")
         add("proto", f"hlo/{model.name}.pb.gz", proto)
         add("json", f"hlo/{model.name}.json.gz", (hlo_proto_json.hlo_proto_json(proto) + "\n").encode())
+    if "stablehlo" in model.forms:
+        exported = jax.export.export(jax.jit(model.function, donate_argnums=model.donate))(*model.arguments)
+        add("stablehlo", f"stablehlo/{model.name}.mlir", lowered.as_text(debug_info=True).encode(), packed=False)
+        add("bytecode", f"stablehlo/{model.name}.mlirbc.gz", bytes(exported.mlir_module_serialized))
+        add("jax_export", f"stablehlo/{model.name}.jax_export.gz", bytes(exported.serialize()))
     table = "\t".join(PARAMETER_COLUMNS) + "\n" + "".join("\t".join(map(str, row)) + "\n" for row in rows)
     files[f"parameters/{model.name}.tsv"] = table.encode()
 

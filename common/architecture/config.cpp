@@ -25,7 +25,9 @@ const Keys kInner = {"intermediate_size", "n_inner", "d_ff", "ffn_dim"};
 const Keys kVocabulary = {"vocab_size"};
 const Keys kPositions = {"max_position_embeddings", "n_positions"};
 const Keys kExperts = {"num_local_experts", "n_routed_experts", "num_experts"};
-const Keys kChosen = {"num_experts_per_tok"};
+const Keys kChosen = {"num_experts_per_tok", "experts_per_token"};
+// Every so many-th layer has experts.
+const Keys kExpertStep = {"decoder_sparse_step", "interleave_moe_layer_step"};
 const Keys kAttentionDropout = {"attention_dropout", "attn_pdrop", "attention_probs_dropout_prob", "dropout_rate"};
 const Keys kDropout = {"hidden_dropout", "resid_pdrop", "hidden_dropout_prob",
                        "resid_dropout",  "dropout",     "dropout_rate"};
@@ -97,15 +99,29 @@ class Config {
     return value->get<std::int64_t>();
   }
 
+  // One for each layer; empty: the key is not there.
+  std::vector<std::string> texts(const char* key, std::int64_t layers) const {
+    const Json* value = find({key});
+    if (value == nullptr) return {};
+    const std::string expected = "a list of " + std::to_string(layers) + " texts, one for each layer";
+    if (!value->is_array() || value->size() != static_cast<std::size_t>(layers)) fail(key, *value, expected);
+    std::vector<std::string> out;
+    for (const Json& one : *value) {
+      if (!one.is_string()) fail(key, *value, expected);
+      out.push_back(one.string());
+    }
+    return out;
+  }
+
   void set_type(const std::string& type) { type_ = type; }
 
- private:
   [[noreturn]] void fail(const char* key, const Json& found, const std::string& expected) const {
     std::string text = found.dump(-1, Json::BadUtf8::kReplace);
     if (text.size() > 60) text = text.substr(0, 57) + "...";
     throw Error(ErrorKind::kData, source_ + ": " + key + ": found " + text + ", expected " + expected);
   }
 
+ private:
   const Json& json_;
   std::string source_, type_ = "this architecture";
 };
@@ -171,35 +187,69 @@ Block mlp_block(const Config& config, const Architecture& row, std::int64_t hidd
   return block;
 }
 
-// Layers of experts behind some without, where the file has experts.
-std::vector<LayerGroup> decoder_groups(const Config& config, const Block& attention, const Block& mlp,
-                                       std::int64_t layers) {
+// Layers of experts, behind some without or between them, where the file has experts.
+std::vector<LayerGroup> decoder_groups(const Config& config, const Architecture& row, const Block& attention,
+                                       const Block& mlp, std::int64_t layers) {
   const std::int64_t experts = config.size(kExperts, 4096, 0, 0);
   if (experts == 0) return {{layers, {attention, mlp}}};
-  Block block = mlp;
+  Block block = mlp, dense = mlp;
   block.kind = BlockKind::kExperts;
   block.experts = experts;
   block.chosen = config.size(kChosen, experts);
   block.hidden = config.size({"moe_intermediate_size"}, kMostWide, mlp.hidden);
-  const std::int64_t shared = config.size({"n_shared_experts"}, 4096, 0, 0);
+  const std::int64_t shared = config.size({"n_shared_experts"}, 4096, has(row, kSharedExpert) ? 1 : 0, 0);
   block.shared_hidden = config.size({"shared_expert_intermediate_size"}, kMostWide, shared * block.hidden, 0);
+  if (has(row, kSharedExpert)) dense.hidden = config.size({"intermediate_size_mlp"}, kMostWide, mlp.hidden);
   const std::int64_t plain = std::min(layers, config.size({"first_k_dense_replace"}, kMostLayers, 0, 0));
+  const std::int64_t step = config.size(kExpertStep, kMostLayers, 1);
   std::vector<LayerGroup> groups;
-  if (plain > 0) groups.push_back({plain, {attention, mlp}});
-  if (layers > plain) groups.push_back({layers - plain, {attention, block}});
+  if (plain > 0) groups.push_back({plain, {attention, dense}});
+  for (std::int64_t at = plain; at < layers;) {
+    const std::int64_t next = step == 1 ? layers - 1 : (at / step + 1) * step - 1;  // with experts
+    if (next > at && step > 1) groups.push_back({std::min(next, layers) - at, {attention, dense}});
+    if (next < layers) groups.push_back({step == 1 ? layers - at : 1, {attention, block}});
+    at = next + 1;
+  }
   return groups;
 }
 
-// Every second layer sees a window, the others all.
-std::vector<LayerGroup> with_windows(std::vector<LayerGroup> groups, std::int64_t window, bool window_first) {
+// The keys that a query sees in each layer, 0: all, as the file lists them, by the step between layers that see all, or
+// by the architecture. Empty: all see all.
+std::vector<std::int64_t> windows_of(const Config& config, const Architecture& row, std::int64_t layers) {
+  const std::int64_t window = config.size({"sliding_window", "window_size"}, kMostPositions, 0, 0);
+  const std::int64_t chunk = config.size({"attention_chunk_size"}, kMostPositions, 0, 0);
+  std::vector<std::int64_t> windows(static_cast<std::size_t>(layers), 0);
+  const std::vector<std::string> listed = config.texts("layer_types", layers);
+  for (std::size_t i = 0; i < listed.size(); ++i) {
+    if (listed[i] == "sliding_attention") windows[i] = window;
+    if (listed[i] == "chunked_attention") windows[i] = chunk;
+    if (listed[i] == "sliding_attention" || listed[i] == "chunked_attention" || listed[i] == "full_attention") continue;
+    config.fail("layer_types", Json(listed[i]), "full_attention, sliding_attention or chunked_attention");
+  }
+  const std::int64_t seen = window > 0 ? window : chunk;
+  if (!listed.empty() || seen == 0 || !config.flag("use_sliding_window", true)) return windows;
+  const std::int64_t step = config.size({"sliding_window_pattern", "_sliding_window_pattern"}, kMostLayers,
+                                        has(row, kEverySecond) ? 2 : row.pattern, 0);
+  const bool first = row.type != std::string("gpt_neo");  // those with windows come first
+  for (std::int64_t i = 0; i < layers; ++i) {
+    const bool all = step > 0 && ((i + 1) % step == 0) == first;
+    if (!all) windows[static_cast<std::size_t>(i)] = seen;
+  }
+  return windows;
+}
+
+std::vector<LayerGroup> with_windows(const std::vector<LayerGroup>& groups, const std::vector<std::int64_t>& windows) {
   std::vector<LayerGroup> out;
-  std::int64_t number = 0;
+  std::size_t number = 0;
   for (const LayerGroup& group : groups) {
-    for (std::int64_t i = 0; i < group.repeat; ++i) {
-      LayerGroup one = group;
-      one.repeat = 1;
-      if ((number++ % 2 == 0) == window_first) one.blocks.front().window = window;
-      out.push_back(std::move(one));
+    for (std::int64_t i = 0; i < group.repeat; ++i, ++number) {
+      const bool more = i > 0 && windows[number] == windows[number - 1];
+      if (!more) {
+        out.push_back(group);
+        out.back().repeat = 0;
+        out.back().blocks.front().window = windows[number];
+      }
+      ++out.back().repeat;
     }
   }
   return out;
@@ -210,16 +260,7 @@ void set_decoder(const Config& config, const Architecture& row, const std::strin
   const Block mlp = mlp_block(config, row, model->hidden, source);
   const std::int64_t layers = config.size(kLayers, kMostLayers);
   Stack stack;
-  stack.groups = decoder_groups(config, attention, mlp, layers);
-  const std::int64_t window = config.size({"sliding_window", "window_size"}, kMostPositions, 0, 0);
-  const bool on = config.flag("use_sliding_window", true);
-  if (window > 0 && on) {
-    if (has(row, kEverySecond)) {
-      stack.groups = with_windows(std::move(stack.groups), window, row.type == std::string("gemma2"));
-    } else {
-      for (LayerGroup& group : stack.groups) group.blocks.front().window = window;
-    }
-  }
+  stack.groups = with_windows(decoder_groups(config, row, attention, mlp, layers), windows_of(config, row, layers));
   model->stacks = {std::move(stack)};
 }
 
@@ -281,6 +322,9 @@ std::string type_of(const Json& json, const std::string& source) {
 }  // namespace
 
 Model read_config(const Json& json, const std::string& source) {
+  // Of a model of several kinds of input, the part that reads text.
+  const Json* inner = json.find("text_config");
+  if (inner != json.end() && inner->is_object() && inner->contains("model_type")) return read_config(*inner, source);
   Config config(json, source);
   const std::string type = type_of(json, source);
   const Architecture* row = find_architecture(type);
@@ -298,6 +342,7 @@ Model read_config(const Json& json, const std::string& source) {
   model.rms_norm = has(*row, kRms);
   model.norm = row->family == Family::kEncoder ? NormPlace::kBehind
                : has(*row, kAround)            ? NormPlace::kAround
+               : has(*row, kAfter)             ? NormPlace::kAfter
                                                : NormPlace::kBefore;
   model.parallel = has(*row, kParallel) && config.flag("use_parallel_residual", true);
   model.one_norm = has(*row, kOneNorm);

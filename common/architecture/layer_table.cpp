@@ -138,9 +138,11 @@ Model read_layer_table(const Json& json, const std::string& source_name) {
   if (model.head == HeadKind::kClasses) model.classes = root.at("classes").integer(2, kMostWords);
   if (flag_or(root, "positions", false)) model.positions = model.longest;
   model.rms_norm = word_or(root, "norm", false, {{"rms", true}, {"layer", false}});
-  model.norm =
-      word_or(root, "norm_place", NormPlace::kBefore,
-              {{"before", NormPlace::kBefore}, {"behind", NormPlace::kBehind}, {"around", NormPlace::kAround}});
+  model.norm = word_or(root, "norm_place", NormPlace::kBefore,
+                       {{"before", NormPlace::kBefore},
+                        {"behind", NormPlace::kBehind},
+                        {"around", NormPlace::kAround},
+                        {"after", NormPlace::kAfter}});
   model.tied = flag_or(root, "tied", false);
   model.dropout = share_or_none(root, "dropout");
   model.attention_dropout = share_or_none(root, "attention_dropout");

@@ -46,8 +46,8 @@ struct LayerGroup {
   std::vector<Block> blocks;
 };
 
-// The place of a block's norm: on its input, on the sum with the stream, or on its input and its output.
-enum class NormPlace : std::uint8_t { kBefore, kBehind, kAround };
+// The place of a block's norm: on its input, on the sum with the stream, on its input and its output, or on its output.
+enum class NormPlace : std::uint8_t { kBefore, kBehind, kAround, kAfter };
 
 struct Stack {
   std::string scope = "layers";

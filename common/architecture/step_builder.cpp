@@ -95,7 +95,7 @@ Value StepBuilder::layer(const LayerGroup& group, Value x) {
       y = normalized(y);
       const Value scale = tape_.shifted(tape_.convert(modulations[3 * i + 1], tape_.type(y)), 1);
       y = as_compute(tape_.add(tape_.multiply(y, scale), tape_.convert(modulations[3 * i], tape_.type(y))));
-    } else if (model_.norm != NormPlace::kBehind) {
+    } else if (model_.norm == NormPlace::kBefore || model_.norm == NormPlace::kAround) {
       if (model_.parallel && model_.one_norm) {
         if (shared == kNoValue) shared = norm(name, y);
         y = shared;
@@ -110,6 +110,7 @@ Value StepBuilder::layer(const LayerGroup& group, Value x) {
     }
     y = dropped(y, model_.dropout);
     if (model_.norm == NormPlace::kAround) y = norm(name + "_out", y);
+    if (model_.norm == NormPlace::kAfter) y = norm(name, y);
     if (model_.conditioned) y = tape_.multiply(y, modulations[3 * i + 2]);
     // A convolution that changes the size of its images goes on alone.
     x = tape_.dims(y) == tape_.dims(x) ? tape_.add(x, y) : y;

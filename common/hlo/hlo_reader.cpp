@@ -15,6 +15,7 @@
 #include "common/hlo/hlo_text_proto.h"
 #include "common/hlo/json_cursor.h"
 #include "common/hlo/proto_graph.h"
+#include "common/hlo/stablehlo.h"
 
 namespace automap::hlo {
 
@@ -23,8 +24,8 @@ using namespace graph;
 namespace {
 
 constexpr const char* kFormsHint =
-    "accepted are HLO text, HloProto or HloModuleProto (binary or JSON) and AST-dump JSON, each also gzipped; from "
-    "JAX: "
+    "accepted are HLO text, HloProto or HloModuleProto (binary or JSON), AST-dump JSON and StableHLO, each also "
+    "gzipped; from JAX: "
     "jax.jit(step).lower(*args).as_text(\"hlo\", debug_info=True)";
 
 // The recognition of text looks at so many bytes of the input.
@@ -68,15 +69,6 @@ std::string_view first_code(std::string_view text) {
     if (newline == std::string_view::npos) return {};
     text.remove_prefix(newline);
   }
-}
-
-bool is_mlir(std::string_view code) {
-  if (starts_with(code, "#loc") || starts_with(code, "func.func")) return true;
-  if (starts_with(code, "module")) {
-    const std::string_view rest = skip_blanks(code.substr(6));
-    return starts_with(rest, "@") || starts_with(rest, "{") || starts_with(rest, "attributes");
-  }
-  return starts_with(code, "#");  // an alias
 }
 
 // A text protobuf starts with a field of one of the messages: hlo_module {, name: "x", computations {.
@@ -125,6 +117,7 @@ const char* to_string(HloForm form) {
     case HloForm::kAstJson: return "ast-json";
     case HloForm::kProtoBinary: return "proto";
     case HloForm::kProtoText: return "proto-text";
+    case HloForm::kStableHlo: return "stablehlo";
   }
   return "";
 }
@@ -136,6 +129,7 @@ const char* form_for_people(HloForm form) {
     case HloForm::kAstJson: return "HLO as AST-dump JSON";
     case HloForm::kProtoBinary: return "HLO as binary protobuf";
     case HloForm::kProtoText: return "HLO as protobuf text";
+    case HloForm::kStableHlo: return "StableHLO, made HLO by jaxlib";
   }
   return "HLO";
 }
@@ -143,10 +137,7 @@ const char* form_for_people(HloForm form) {
 HloForm detect_hlo_form(std::string_view bytes, const std::string& source) {
   if (bytes.empty()) throw Error(ErrorKind::kData, source + ": the file is empty", kFormsHint);
   const std::string_view code = is_binary(bytes) ? std::string_view() : first_code(bytes);
-  if (is_mlir(code) || starts_with(bytes, "ML\xefR")) {  // text, or MLIR bytecode
-    throw Error(ErrorKind::kData, source + ": this is MLIR (StableHLO), not HLO",
-                "ask the framework for HLO; JAX: jax.jit(step).lower(*args).as_text(\"hlo\", debug_info=True)");
-  }
+  if (is_mlir_text(code) || is_mlir_bytecode(bytes) || is_jax_export(bytes)) return HloForm::kStableHlo;
   if (is_binary(bytes)) {
     const std::string_view blank_free = skip_blanks(bytes);
     if (starts_with(bytes, "\x89HDF")) {
@@ -201,6 +192,9 @@ Graph read_form(HloForm form, std::string bytes, const std::string& source, grap
       return proto::build_graph(std::move(module), source, {}, faults);
     }
     case HloForm::kProtoBinary: return proto::build_graph(proto::decode_binary(bytes, source), source, {}, faults);
+    case HloForm::kStableHlo:
+      bytes = hlo_of_stablehlo(bytes, source);
+      return proto::build_graph(proto::decode_binary(bytes, source), source, {}, faults);
   }
   throw Error(ErrorKind::kInternal, "unknown HLO form");
 }

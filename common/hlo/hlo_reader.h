@@ -1,5 +1,6 @@
 // Reads any accepted form of HLO into a Graph. The form is recognised from the bytes, never from the file name: HLO
 // text, HloProto / HloModuleProto (binary, proto3 JSON or text format), the older AST-dump JSON; each may be gzipped.
+// StableHLO is one, too, where a Python with jaxlib makes HLO of it (common/hlo/stablehlo.h).
 #pragma once
 
 #include <string>
@@ -9,8 +10,8 @@
 
 namespace automap::hlo {
 
-enum class HloForm { kText, kProtoJson, kAstJson, kProtoBinary, kProtoText };
-const char* to_string(HloForm form);        // "text", "proto-json", "ast-json", "proto", "proto-text"
+enum class HloForm { kText, kProtoJson, kAstJson, kProtoBinary, kProtoText, kStableHlo };
+const char* to_string(HloForm form);        // "text", "proto-json", "ast-json", "proto", "proto-text", "stablehlo"
 const char* form_for_people(HloForm form);  // "HLO text", "HLO as binary protobuf", ...
 
 struct HloModule {
@@ -24,7 +25,7 @@ struct HloModule {
 // (Graph::warnings) is logged.
 HloModule read_hlo(std::string bytes, const std::string& source);
 // The two halves of read_hlo, for tools that time them. `bytes` are already expanded. Throws Error(kData), with a hint,
-// for data that is not HLO at all (empty, MLIR, other binary data).
+// for data that is not HLO at all (empty, other binary data).
 HloForm detect_hlo_form(std::string_view bytes, const std::string& source);
 graph::Graph read_hlo_as(HloForm form, std::string bytes, const std::string& source,
                          graph::Faults faults = graph::Faults::kRefuse);

@@ -1,7 +1,7 @@
 // Writes the module of emit_hlo as StableHLO with Shardy's attributes, and programs as StableHLO without.
 //
 // StableHLO is printed by jaxlib alone, so a program in Python does it: automap-emit-sdy (scripts/emit_sdy.py), which
-// is beside this program, run by the Python that AUTOMAP_JAX_PYTHON names, else by python3.
+// is beside this program (common/base/jax_script.h).
 #pragma once
 
 #include <string>
@@ -25,10 +25,6 @@ class SdyBridge {
   std::string translate(const std::string& hlo, const MeshAxes& mesh) const;
   // HLO texts without shardings, (name, text) each -> MLIR texts. Throws Error(kData) naming one that jaxlib refuses.
   std::vector<std::string> translate(const std::vector<std::pair<std::string, std::string>>& programs) const;
-
- private:
-  std::string run(const std::vector<std::string>& arguments, const std::string& input) const;
-  std::string python_, script_;
 };
 
 }  // namespace automap::emit

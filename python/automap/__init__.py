@@ -7,7 +7,8 @@
 automap.plan asks automap-infer for a plan of a step, automap.evaluate for what a layout or another plan takes; automap.compare
 asks automap-compare for the plans of published systems, automap.profile automap-profile for what every position costs;
 automap.datasets.open gives the rows of a dataset as numpy arrays (h5py). automap.jax runs a plan with JAX. automap.programs
-reads a folder of programs (automap emit --to hlo), automap.execution runs one, automap.command is automap-run.
+reads a folder of programs (automap emit --to hlo), automap.execution runs one, automap.command is automap-run. automap.torch
+plans and exports steps of PyTorch (torchax), automap.stablehlo makes HLO of StableHLO.
 `import automap` does not import JAX, numpy or h5py. Times are in ms, sizes in bytes.
 """
 

@@ -1,8 +1,10 @@
 """The programs of AutoMap that are installed or built here, and calling them."""
 
+import importlib.util
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from automap.errors import Error
@@ -33,7 +35,7 @@ def call(name, *arguments, folder, cwd=None, answered=lambda printed: False):
     is not named. `cwd`: where paths start. `answered`: given what it printed, whether that nothing fits (exit code 4) is an answer."""
     try:
         done = subprocess.run([os.path.abspath(find(name)), *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True,
-                              encoding="utf-8", errors="replace", cwd=cwd)
+                              encoding="utf-8", errors="replace", cwd=cwd, env=_environment())
     except OSError as error:
         raise Error(f"{error.filename or name}: {error.strerror}") from None
     except ValueError as error:  # A word has a zero byte in it.
@@ -41,6 +43,13 @@ def call(name, *arguments, folder, cwd=None, answered=lambda printed: False):
     if done.returncode != 0 and not (done.returncode == 4 and answered(done.stdout)):
         raise Error(_said(done.stderr).replace(os.path.join(folder, ""), "") or f"{name} ended with code {done.returncode}", done.returncode)
     return done.stdout, [line.removeprefix("warning: ") for line in done.stderr.splitlines() if line.startswith("warning: ")]
+
+
+def _environment():
+    """What programs do in Python (StableHLO made HLO) they do with this one where it has jaxlib and no other is named."""
+    if os.environ.get("AUTOMAP_JAX_PYTHON") or not sys.executable or importlib.util.find_spec("jaxlib") is None:
+        return None
+    return {**os.environ, "AUTOMAP_JAX_PYTHON": sys.executable}
 
 
 def _said(text):

@@ -161,7 +161,7 @@ class Plan:
     def save(self, path):
         """Writes the JSON, which every program of AutoMap takes, and automap.load. A file of that name is replaced as a whole:
         where the plan cannot be written, it stays as it was."""
-        _write_whole(path, json.dumps(self.record, indent=1) + "\n")
+        write_whole(path, json.dumps(self.record, indent=1) + "\n")
 
     def __str__(self):
         expected = "" if self.expected_ms is None else " ({:.4g} to {:.4g})".format(*self.expected_ms)
@@ -170,17 +170,18 @@ class Plan:
                 "on the fullest device" + ("" if self.fits else ", which is too much"))
 
 
-def _write_whole(path, text):
-    """`text` as a file: whatever happens, at `path` is what was there before or all of `text`. What is no file of its own
-    (/dev/stdout, a FIFO) is written to."""
+def write_whole(path, content):
+    """`content` (text or bytes) as a file: whatever happens, at `path` is what was there before or all of `content`. What is no
+    file of its own (/dev/stdout, a FIFO) is written to."""
     given, path = path, Path(path).resolve()  # of a link, what it points at
+    content = content.encode("utf-8") if isinstance(content, str) else content
     if path.exists() and not path.is_file():
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(content)
         return
     written = path.with_name(f".automap.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
-        with open(written, "x", encoding="utf-8") as file:
-            file.write(text)
+        with open(written, "xb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         if path.exists():

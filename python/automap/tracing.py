@@ -171,6 +171,8 @@ def _reached(jaxpr, inputs):
 
 
 def _without_frames(text):
-    """Without the lines of the sources: the same step traced from elsewhere is the same module."""
+    """Without the lines of the sources: the same step traced from elsewhere is the same module. Without scopes for single operations
+    of torch (aten::add.Tensor), which name no layer."""
+    text = re.sub(r"aten::[\w.]+(/|(?=\)))", "", text)
     text = re.sub(r"(?ms)^(FileNames|FunctionNames|FileLocations|StackFrames)\n.*?(?=^\n|^$)", "", text)
     return re.sub(r" stack_frame_id=\d+", "", text)

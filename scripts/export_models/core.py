@@ -33,7 +33,8 @@ class Model:
     frozen: tuple = ()  # name prefixes ("img/") of parameters that are never trained
     donate: tuple = ()  # argument numbers
     locations: bool = False  # keep file names, lines and stack frames in the text
-    forms: tuple = ()  # beside the text: "stripped" (no metadata), "proto" (binary and JSON)
+    # Beside the text: "stripped" (no metadata), "proto" (binary and JSON), "stablehlo" (text, bytecode, jax.export).
+    forms: tuple = ()
     plain: bool = False  # stored without gzip, to be read by people
 
 

@@ -33,7 +33,7 @@ def tiny_mlp(micro_batch=16):
         loss="[1]",
         updates={"[0]": "params"},
         locations=True,
-        forms=("stripped", "proto"),
+        forms=("stripped", "proto", "stablehlo"),
         plain=True,
     )
 

@@ -62,6 +62,15 @@ for path in sys.argv[1:]:
 print("right")
 '''
 
+EXPORT_MIXTRAL = '''
+import sys
+sys.path.insert(0, sys.argv[1])
+import jax
+from export_models.mixture import mixtral
+model = mixtral()
+open(sys.argv[2], "w").write(jax.jit(model.function).lower(*model.arguments).as_text("hlo", debug_info=True))
+'''
+
 
 def profile(*words):
     done = subprocess.run([BIN / "automap-profile", *words, "--json"], capture_output=True, text=True, timeout=TIMEOUT_S)
@@ -95,6 +104,21 @@ class Descriptions(unittest.TestCase):
     def test_gpt2_is_near_what_jax_exports(self):
         exported = profile(FIXTURES / "gpt2.hlo.gz", "--device", "h100")
         described = profile("gpt2", "--model-samples", "4", "--model-optimizer", "adam", "--device", "h100")
+        self.near(described, exported, 0.02)
+        self.assertEqual(described["totals"]["w_bytes"], exported["totals"]["w_bytes"])
+
+    def test_experts_are_near_what_jax_exports(self):
+        python = python_with_jax()
+        if python is None:
+            self.skipTest(NO_JAX)
+        done = subprocess.run([python, "-B", "-c", EXPORT_MIXTRAL, SOURCE / "scripts", self.folder / "mixtral.hlo"], capture_output=True,
+                              text=True, timeout=TIMEOUT_S)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        config = self.write("config.json", {
+            "model_type": "mixtral", "hidden_size": 2048, "num_hidden_layers": 2, "num_attention_heads": 16, "num_key_value_heads": 4,
+            "intermediate_size": 7168, "vocab_size": 4096, "max_position_embeddings": 1024, "num_local_experts": 8, "num_experts_per_tok": 2})
+        exported = profile(self.folder / "mixtral.hlo", "--device", "h100")
+        described = profile(config, "--model-samples", "4", "--model-optimizer", "adam", "--device", "h100")
         self.near(described, exported, 0.02)
         self.assertEqual(described["totals"]["w_bytes"], exported["totals"]["w_bytes"])
 

@@ -61,6 +61,71 @@ TEST(Description, PublishedNumbersOfWeights) {
   EXPECT_EQ(weights_of("mistral-7b"), 7241732096);
   EXPECT_EQ(weights_of("mixtral-8x7b"), 46702792704);
   EXPECT_EQ(weights_of("qwen2.5-7b"), 7615616512);
+  EXPECT_EQ(weights_of("qwen3-8b"), 8190735360);
+  EXPECT_EQ(weights_of("qwen3-30b-a3b"), 30532122624);
+  // Without what is left out: biases of experts and router, sinks of attention.
+  EXPECT_EQ(weights_of("gpt-oss-20b"), 20914757184 - 24 * (32 * (3 * 2880 + 1) + 64));
+  // Its norms of queries and keys are as wide as all heads.
+  EXPECT_EQ(weights_of("olmo2-7b"), 7298617344 - std::int64_t{32} * 2 * (4096 - 128));
+  EXPECT_NEAR(static_cast<double>(weights_of("llama4-scout")), 107.8e9, 0.5e9);
+  EXPECT_NEAR(static_cast<double>(weights_of("llama4-maverick")), 400e9, 4e9);
+  EXPECT_NEAR(static_cast<double>(weights_of("gemma3-27b")), 27.0e9, 0.1e9);
+}
+
+// Of each layer the keys that a query sees.
+std::vector<std::int64_t> windows_of(const std::string& text) {
+  std::vector<std::int64_t> windows;
+  const Described described = read_description(text, "config.json");
+  for (const LayerGroup& group : described.model.stacks.back().groups) {
+    windows.insert(windows.end(), static_cast<std::size_t>(group.repeat), group.blocks.front().window);
+  }
+  return windows;
+}
+
+std::string decoder_of(const std::string& type, int layers, const std::string& more) {
+  return R"({"model_type":")" + type + R"(","hidden_size":64,"num_hidden_layers":)" + std::to_string(layers) +
+         R"(,"num_attention_heads":4,"num_key_value_heads":2,"intermediate_size":96,"vocab_size":128,)"
+         R"("max_position_embeddings":32)" +
+         more + "}";
+}
+
+TEST(Description, WindowsOfSomeLayers) {
+  using Windows = std::vector<std::int64_t>;
+  EXPECT_EQ(windows_of(decoder_of("mistral", 3, R"(,"sliding_window":8)")), (Windows{8, 8, 8}));
+  EXPECT_EQ(windows_of(decoder_of("qwen2", 2, R"(,"sliding_window":8,"use_sliding_window":false)")), (Windows{0, 0}));
+  EXPECT_EQ(windows_of(decoder_of("gemma2", 3, R"(,"sliding_window":8)")), (Windows{8, 0, 8}));
+  EXPECT_EQ(windows_of(decoder_of("gpt_neo", 3, R"(,"window_size":8)")), (Windows{0, 8, 0}));
+  EXPECT_EQ(windows_of(decoder_of("gemma3_text", 7, R"(,"sliding_window":8)")), (Windows{8, 8, 8, 8, 8, 0, 8}));
+  EXPECT_EQ(windows_of(decoder_of("gemma3_text", 3, R"(,"sliding_window":8,"sliding_window_pattern":2)")),
+            (Windows{8, 0, 8}));
+  EXPECT_EQ(windows_of(decoder_of("llama4_text", 5, R"(,"attention_chunk_size":16)")), (Windows{16, 16, 16, 0, 16}));
+  EXPECT_EQ(windows_of(decoder_of("gpt_oss", 2,
+                                  R"(,"sliding_window":8,"layer_types":["full_attention","sliding_attention"])")),
+            (Windows{0, 8}));
+  expect_error(tiny(R"(,"layer_types":["full_attention"])"),
+               "layer_types: found [\"full_attention\"], expected a list of 3 texts");
+  expect_error(tiny(R"(,"layer_types":["full_attention","full_attention","linear_attention"])"),
+               "found \"linear_attention\", expected full_attention, sliding_attention or chunked_attention");
+}
+
+TEST(Description, ExpertsOfSomeLayers) {
+  const auto kinds = [](const std::string& text) {
+    std::string out;
+    const Described described = read_description(text, "config.json");
+    for (const LayerGroup& group : described.model.stacks.back().groups) {
+      const Block& block = group.blocks.back();
+      out += block.kind == BlockKind::kExperts ? "e" + std::to_string(block.shared_hidden)
+                                               : "m" + std::to_string(block.hidden);
+      out += "x" + std::to_string(group.repeat) + " ";
+    }
+    return out;
+  };
+  const std::string four = R"(,"num_local_experts":4,"num_experts_per_tok":1)";
+  EXPECT_EQ(kinds(decoder_of("mixtral", 3, four)), "e0x3 ");
+  EXPECT_EQ(kinds(decoder_of("llama4_text", 5, four + R"(,"interleave_moe_layer_step":2,"intermediate_size_mlp":200)")),
+            "m200x1 e96x1 m200x1 e96x1 m200x1 ");
+  EXPECT_EQ(kinds(decoder_of("qwen3_moe", 4, four + R"(,"decoder_sparse_step":3)")), "m96x2 e0x1 m96x1 ");
+  EXPECT_EQ(kinds(R"({"model_type":"llama4","text_config":)" + decoder_of("llama4_text", 2, four) + "}"), "e96x2 ");
 }
 
 // The page lists them for people.

@@ -85,14 +85,48 @@ TEST(HloReaderTest, WhatIsNoHloIsNamed) {
   }
 }
 
-TEST(HloReaderTest, MlirSaysHowToGetHlo) {
+TEST(HloReaderTest, StableHloIsToldFromTheBytes) {
   for (const std::string text :
        {"module @jit_step attributes {mhlo.num_partitions = 1 : i32} {\n}\n", "module {\n}",
-        "#loc0 = loc(unknown)\nmodule {}\n", "// a comment\nmodule @m {}", "func.func @main() { return }"}) {
-    EXPECT_THAT(failure_of(text).message, HasSubstr("MLIR")) << text;
-    EXPECT_THAT(failure_of(text).hint, HasSubstr("as_text(\"hlo\", debug_info=True)")) << text;
+        "#loc0 = loc(unknown)\nmodule {}\n", "// a comment\nmodule @m {}", "func.func @main() { return }",
+        "\"builtin.module\"() ({}) : () -> ()", "ML\xefR\x01"}) {
+    EXPECT_EQ(detect_hlo_form(text, "x"), HloForm::kStableHlo) << text;
   }
-  EXPECT_THAT(failure_of(std::string("ML\xefR\x01\x00", 6)).message, HasSubstr("MLIR"));
+  EXPECT_EQ(detect_hlo_form("module { ROOT p = f32[2] parameter(0) }", "x"), HloForm::kStableHlo);
+  EXPECT_EQ(detect_hlo_form("modules { ROOT p = f32[2] parameter(0) }", "x"), HloForm::kText);
+}
+
+// A table of jax.export: the place of the table, the list of its fields' places, the table, the array of bytes.
+std::string jax_export(const std::string& inside) {
+  std::string list("\x22\x00\x08\x00", 4);  // its size, that of the table
+  list.resize(0x22, '\0');
+  list[30] = 4;  // the module is four bytes behind the table's begin
+  std::string table("\x22\x00\x00\x00\x04\x00\x00\x00", 8);
+  return std::string("\x26\x00\x00\x00", 4) + list + table + std::string("\x10\x00\x00\x00", 4) + inside;
+}
+
+TEST(HloReaderTest, FilesOfJaxExportAreToldByTheModuleInThem) {
+  EXPECT_EQ(detect_hlo_form(jax_export("ML\xefR\x01"), "x"), HloForm::kStableHlo);
+  EXPECT_NE(failure_of(jax_export("MLIR\x01")).message, "");
+  // Cut short, and with places that lie outside, it is no such file, and nothing outside is read.
+  const std::string whole = jax_export("ML\xefR");
+  for (std::size_t size = 1; size < whole.size(); ++size)
+    EXPECT_NE(failure_of(whole.substr(0, size)).message, "") << size;
+  for (const std::size_t place : {0u, 30u, 34u, 38u, 42u}) {
+    std::string bad = whole;
+    for (std::size_t i = 0; i < 4; ++i) bad[place + i] = '\x7f';
+    EXPECT_NE(failure_of(bad).message, "") << place;
+  }
+}
+
+TEST(HloReaderTest, StableHloNeedsJaxlib) {
+  ASSERT_EQ(setenv("AUTOMAP_JAX_PYTHON", "/no/such/python", 1), 0);
+  const Failure failure = failure_of("module {\n}");
+  unsetenv("AUTOMAP_JAX_PYTHON");
+  EXPECT_EQ(failure.kind, ErrorKind::kData);
+  EXPECT_THAT(failure.message,
+              HasSubstr("x: this is StableHLO, of which jaxlib would make HLO; cannot run /no/such/python"));
+  EXPECT_THAT(failure.hint, HasSubstr("automap-from-stablehlo) step.mlir -o step.pb"));
 }
 
 TEST(HloReaderTest, FilesThatCannotBeRead) {
