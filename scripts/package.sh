@@ -29,7 +29,7 @@ case "$kind" in
     [[ -x $venv/bin/pip ]] || "$python" -m venv "$venv" || die "$python cannot make a virtual environment; install python3-venv, or set PYTHON"
     rm -f "$out"/automap_programs-*.whl
     if command -v ccache >/dev/null; then export CMAKE_CXX_COMPILER_LAUNCHER=ccache; fi
-    "$venv/bin/pip" wheel --quiet --disable-pip-version-check --no-deps -w "$out" -C "build-dir=$build" . ||
+    "$venv/bin/pip" wheel --quiet --disable-pip-version-check --no-deps -w "$out" --config-settings "build-dir=$build" . ||
       die "the wheel could not be built; what is needed stands in scripts/install_dependencies.sh"
     ls "$out"/automap_programs-*.whl
     ;;

@@ -32,8 +32,12 @@ if [[ ${files[0]} == *.whl ]]; then
   "$work/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --no-index "${files[@]}"
   cd "$work"
   plain=(env -i PATH="$work/venv/bin:/usr/bin:/bin" HOME="$work" LC_ALL=C.UTF-8)
+  for program in "$work"/venv/bin/automap*; do
+    needed=$(ldd "$program" 2>/dev/null | grep -vE 'linux-vdso|/ld-linux|lib(c|m)\.so' || true)
+    [[ -z $needed || $needed == *"not a dynamic executable"* || -n ${AUTOMAP_SHARED_OK:-} ]] || die "$program needs more than the C library: $needed"
+  done
   "${plain[@]}" automap-infer --version
-  "${plain[@]}" automap infer llama3-8b --cluster h100-2x8 --effort quick -o plan.json | head -n 2
+  "${plain[@]}" automap infer llama3-8b --cluster h100-2x8 --effort quick --for megatron -o plan.json | head -n 2
   "${plain[@]}" automap-emit plan.json --to megatron -o megatron.args
   "${plain[@]}" automap-run --help | head -n 1
   "${plain[@]}" automap-apply-plan --help | head -n 1
