@@ -37,17 +37,16 @@ constexpr Command kCommands[] = {
 };
 
 std::string help() {
-  std::string out =
-      std::string("automap: ") + kSummary +
-      "\n\n"
-      "Examples:\n"
-      "  automap infer fixtures/hlo/gpt2.hlo.gz --cluster config-c --batch 256\n"
-      "      plan the training of GPT-2 on 32 V100 in 4 servers\n"
-      "  automap search opp fixtures/hlo/t5_6_6.hlo.gz --shards 8\n"
-      "      which variables of a T5 to split over 8 devices\n"
-      "  automap inspect fixtures/hlo/bert48.hlo.gz\n"
-      "      say what is in the file\n\n"
-      "Usage: automap COMMAND [arguments]\n\nCommands:\n";
+  std::string out = std::string("automap: ") + kSummary +
+                    "\n\n"
+                    "Examples:\n"
+                    "  automap infer fixtures/hlo/gpt2.hlo.gz --cluster config-c --batch 256\n"
+                    "      plan the training of GPT-2 on 32 V100 in 4 servers\n"
+                    "  automap search opp fixtures/hlo/t5_6_6.hlo.gz --shards 8\n"
+                    "      which variables of a T5 to split over 8 devices\n"
+                    "  automap inspect fixtures/hlo/bert48.hlo.gz\n"
+                    "      say what is in the file\n\n"
+                    "Usage: automap COMMAND [arguments]\n\nCommands:\n";
   for (const Command& command : kCommands) {
     const std::string name = command.name;
     out += "  " + name + std::string(12 - name.size(), ' ') + command.says + "\n";
@@ -64,7 +63,7 @@ int front_main(int argc, char** argv) {
     return 0;
   }
   if (command == "--version") {
-    automap::print(automap::version_text("automap"));
+    automap::print(automap::version_report("automap"));
     return 0;
   }
   if (const std::optional<std::string> form = argc == 3 ? automap::page_form(argc, argv) : std::nullopt) {

@@ -62,17 +62,16 @@ constexpr Command kCommands[] = {
 };
 
 std::string help() {
-  std::string out =
-      std::string("automap-search: ") + kSummary +
-      "\n\n"
-      "Examples:\n"
-      "  automap-search opp fixtures/hlo/t5_6_6.hlo.gz --shards 8 -o plan.json --emit-hlo sharded.hlo\n"
-      "      split the variables of a T5 over 8 devices; sharded.hlo is for XLA\n"
-      "  automap-search adp fixtures/hlo/vgg19.hlo.gz --shards 8\n"
-      "      split its data instead, and see what that costs\n"
-      "  automap-search propagate fixtures/hlo/tiny_mlp.hlo --shards 4 --set 'params/dense_1/kernel=1'\n"
-      "      one decision, completed to every tensor and explained\n\n"
-      "Usage: automap-search COMMAND MODEL [options]\n\nCommands:\n";
+  std::string out = std::string("automap-search: ") + kSummary +
+                    "\n\n"
+                    "Examples:\n"
+                    "  automap-search opp fixtures/hlo/t5_6_6.hlo.gz --shards 8 -o plan.json --emit-hlo sharded.hlo\n"
+                    "      split the variables of a T5 over 8 devices; sharded.hlo is for XLA\n"
+                    "  automap-search adp fixtures/hlo/vgg19.hlo.gz --shards 8\n"
+                    "      split its data instead, and see what that costs\n"
+                    "  automap-search propagate fixtures/hlo/tiny_mlp.hlo --shards 4 --set 'params/dense_1/kernel=1'\n"
+                    "      one decision, completed to every tensor and explained\n\n"
+                    "Usage: automap-search COMMAND MODEL [options]\n\nCommands:\n";
   for (const Command& command : kCommands) {
     const std::string name = command.name;
     out += "  " + name + std::string(12 - name.size(), ' ') + command.says + "\n";
@@ -137,7 +136,7 @@ int search_main(int argc, char** argv) {
     return 0;
   }
   if (name == "--version") {
-    print(version_text("automap-search"));
+    print(version_report("automap-search"));
     return 0;
   }
   if (const std::optional<std::string> form = argc == 3 ? page_form(argc, argv) : std::nullopt) {

@@ -67,7 +67,9 @@ std::string column(std::string text) {
 // "on|off" -> "on off". None where a part stands for something else, as in "auto|N".
 std::string words_of_metavar(std::string metavar) {
   for (char& c : metavar) {
-    if (c != '|' && c != '-' && !std::islower(static_cast<unsigned char>(c)) && !std::isdigit(static_cast<unsigned char>(c))) return "";
+    if (c != '|' && c != '-' && !std::islower(static_cast<unsigned char>(c)) &&
+        !std::isdigit(static_cast<unsigned char>(c)))
+      return "";
     if (c == '|') c = ' ';
   }
   return metavar;
@@ -91,8 +93,8 @@ std::string commands_as(const std::string& form, const std::string& program, con
     for (const auto& [name, says] : commands) out += "command" + column(name) + column(says) + "\n";
     return out;
   }
-  out = man_begin(program, summary) + ".SH SYNOPSIS\n" + bold(program) + " " + italic("COMMAND") +
-        " [" + italic("arguments") + "]\n.SH COMMANDS\n";
+  out = man_begin(program, summary) + ".SH SYNOPSIS\n" + bold(program) + " " + italic("COMMAND") + " [" +
+        italic("arguments") + "]\n.SH COMMANDS\n";
   std::string see;
   for (const auto& [name, says] : commands) {
     out += ".TP\n" + bold(name) + "\n" + roff(says) + "\n";

@@ -619,7 +619,7 @@ bool OptionTable::parse(int argc, const char* const* argv) {
     return false;
   }
   if (version_) {
-    print(version_text(program()));
+    print(version_report(program()));
     return false;
   }
   if (json_ && *json_) set_json_errors(true);

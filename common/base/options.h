@@ -40,15 +40,15 @@ constexpr OptionTraits kFirstOwnTrait = 16;  // the least of a program's own
 // One option; the setters return the option so that they can be chained after OptionTable::add.
 class Option {
  public:
-  Option& range(double smallest, double largest);     // of numbers and durations (in seconds), both included
-  Option& choices(std::vector<std::string> allowed);  // of strings
+  Option& range(double smallest, double largest);       // of numbers and durations (in seconds), both included
+  Option& choices(std::vector<std::string> allowed);    // of strings
   Option& suggestions(std::vector<std::string> known);  // values that completion offers; others are as good
-  Option& metavar(std::string name);                  // what --help calls the value: FILE, M
-  Option& shorthand(char letter);                     // -o
-  Option& advanced();                                 // only --help-all shows it
-  Option& required();                                 // must be given, by whatever source
-  Option& shown_default(std::string text);            // when the default is better said in words
-  Option& traits(OptionTraits bits);                  // these, too
+  Option& metavar(std::string name);                    // what --help calls the value: FILE, M
+  Option& shorthand(char letter);                       // -o
+  Option& advanced();                                   // only --help-all shows it
+  Option& required();                                   // must be given, by whatever source
+  Option& shown_default(std::string text);              // when the default is better said in words
+  Option& traits(OptionTraits bits);                    // these, too
 
   // The file that the value names. Every option with a text of any form must call one of these: parse() refuses outputs
   // that would replace inputs (common/base/inputs.h), and it can protect only the inputs that it knows of.

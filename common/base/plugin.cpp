@@ -47,11 +47,12 @@ std::string find_plugin(const std::vector<std::string>& folders) {
   return "";
 }
 
-std::string version_text(const std::string& program) {
+std::string version_report(const std::string& program) {
   const std::string library = find_plugin(plugin_folders());
   return program + ": " + version_line() + "\nbuilt with " + built_with() + "\n" +
-         (library.empty() ? std::string("nothing that learns: no ") + kLearnedLibrary + " (LibTorch) beside the programs"
-                          : "what learns (LibTorch): " + library) +
+         (library.empty()
+              ? std::string("nothing that learns: no ") + kLearnedLibrary + " (LibTorch) beside the programs"
+              : "what learns (LibTorch): " + library) +
          "\n";
 }
 

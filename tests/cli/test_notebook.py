@@ -31,7 +31,8 @@ assert sum("text/html" in data for data in shown) == 2, [list(data) for data in 
 
 
 SMALLER = [("llama3-8b", "gpt2"), ("h100-2x8", "h100-1x8"), ('"sequence": 4096', '"sequence": 512'), ("sequence=4096", "sequence=512"),
-           ("dp=2,tp=8", "dp=2,tp=4")]
+           ("dp=2,tp=8", "dp=2,tp=4"),
+           ('"batch_size": 256', '"batch_size": 16'), ("(64, 256, 1024)", "(8, 16, 32)")]
 
 
 def code_cells():
