@@ -1,5 +1,11 @@
 #compdef @AUTOMAP_COMPLETED@
 # Completion of automap and its programs: each says itself what may be typed (--help-as words, common/base/option_pages.h).
+# _automap_known FILES VALUE...: the values that are known, and files.
+_automap_known() {
+  local files=$1
+  shift
+  _alternative "values:value:($*)" "files:file:$files"
+}
 local -a rows asked fields commands specs
 local row at=2 say action
 asked=(${(Q)words[1]})
@@ -33,7 +39,8 @@ for row in $rows; do
   esac
   if [[ -n $fields[5] ]]; then
     if [[ $fields[4] == file || $fields[4] == folder ]]; then
-      action='{_alternative "values:value:('${fields[5]}')" "files:file:'$action'"}'
+      # The space in front: _arguments adds nothing to what is called.
+      action=" _automap_known '$action' ${fields[5]}"
     else
       action="(${fields[5]})"
     fi

@@ -3,7 +3,8 @@
 #   scripts/package.sh wheel|deb [--build DIR]
 #     wheel  with any Python 3.10 or newer that has venv (PYTHON=...); programs without LibTorch, which need the C library alone
 #     deb    of the packages that scripts/install_dependencies.sh installs; automap-trainer where LibTorch is among them (--train)
-#   --build DIR  take the build folder DIR, which is configured anew for a wheel (default: build/wheel, build/package)
+#   --build DIR  take the build folder DIR (default: build/wheel, build/package); for a wheel one that was made for a wheel: what
+#                CMake has found once stays, so that the shared libraries of another would be taken
 # scripts/try_packages.sh installs them elsewhere and runs them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
