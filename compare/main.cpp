@@ -118,6 +118,7 @@ int compare_main(int argc, char** argv) {
       .add(&options.cluster, "cluster",
            "of models: a preset (" + join(machine::cluster_preset_names()) + ") or a JSON file")
       .reads_file()
+      .suggestions(machine::cluster_preset_names())
       .metavar("CLUSTER")
       .traits(kOfModels);
   table.add(&options.batch, "batch", "samples of a step; auto: 16 times the model's own, up to 256")

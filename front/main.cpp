@@ -1,13 +1,19 @@
 // automap COMMAND ...: runs automap-COMMAND, found beside this program or in PATH.
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/child_program.h"
 #include "common/base/cli.h"
 #include "common/base/error.h"
+#include "common/base/option_pages.h"
+#include "common/base/plugin.h"
 #include "common/base/suggest.h"
 
 namespace {
+
+constexpr const char* kSummary = "find how to train a neural network on many devices";
 
 struct Command {
   const char* name;
@@ -33,16 +39,16 @@ constexpr Command kCommands[] = {
 };
 
 std::string help() {
-  std::string out =
-      "automap: find how to train a neural network on many devices\n\n"
-      "Examples:\n"
-      "  automap infer fixtures/hlo/gpt2.hlo.gz --cluster config-c --batch 256\n"
-      "      plan the training of GPT-2 on 32 V100 in 4 servers\n"
-      "  automap search opp fixtures/hlo/t5_6_6.hlo.gz --shards 8\n"
-      "      which variables of a T5 to split over 8 devices\n"
-      "  automap inspect fixtures/hlo/bert48.hlo.gz\n"
-      "      say what is in the file\n\n"
-      "Usage: automap COMMAND [arguments]\n\nCommands:\n";
+  std::string out = std::string("automap: ") + kSummary +
+                    "\n\n"
+                    "Examples:\n"
+                    "  automap infer fixtures/hlo/gpt2.hlo.gz --cluster config-c --batch 256\n"
+                    "      plan the training of GPT-2 on 32 V100 in 4 servers\n"
+                    "  automap search opp fixtures/hlo/t5_6_6.hlo.gz --shards 8\n"
+                    "      which variables of a T5 to split over 8 devices\n"
+                    "  automap inspect fixtures/hlo/bert48.hlo.gz\n"
+                    "      say what is in the file\n\n"
+                    "Usage: automap COMMAND [arguments]\n\nCommands:\n";
   for (const Command& command : kCommands) {
     const std::string name = command.name;
     out += "  " + name + std::string(16 - name.size(), ' ') + command.says + "\n";
@@ -59,7 +65,13 @@ int front_main(int argc, char** argv) {
     return 0;
   }
   if (command == "--version") {
-    automap::print("automap: " + automap::version_line() + "\n");
+    automap::print(automap::version_report("automap"));
+    return 0;
+  }
+  if (const std::optional<std::string> form = argc == 3 ? automap::page_form(argc, argv) : std::nullopt) {
+    std::vector<std::pair<std::string, std::string>> commands;
+    for (const Command& c : kCommands) commands.emplace_back(c.name, c.says);
+    automap::print_exact(automap::commands_as(*form, "automap", kSummary, commands));
     return 0;
   }
   std::vector<char*> arguments(argv + 1, argv + argc);

@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <vector>
 
+#include "common/architecture/names.h"
 #include "common/base/error.h"
 #include "common/base/in_order.h"
 #include "common/base/join.h"
@@ -91,6 +92,7 @@ void declare_input(OptionTable& table, InferOptions& o) {
           "the model: HLO (text, proto, JSON; gzipped or not), a config.json, a published model's name (llama3-8b), "
           "or a profile (HDF5, CSV, graph.txt); - reads standard input")
       .reads_file()
+      .suggestions(architecture::model_names())
       .required();
   profile::declare_description(table, &o.input.step);
   table
@@ -162,6 +164,7 @@ void declare_step(OptionTable& table, InferOptions& o) {
            "a preset (" + join(machine::cluster_preset_names()) + "), a name as " + machine::kClusterGrammar +
                ", or a JSON file")
       .reads_file()
+      .suggestions(machine::cluster_preset_names())
       .metavar("CLUSTER")
       .shown_default("none: it must be given")
       .traits(kAsked);

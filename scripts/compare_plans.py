@@ -166,7 +166,7 @@ def page(rows, options):
 
 
 def version(program):
-    return subprocess.run([str(program), "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run([str(program), "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
 
 
 def main():

@@ -7,7 +7,7 @@ import sys
 
 def version(program):
     """What a page names as measured. A build of uncommitted changes is refused: nobody could measure that again."""
-    text = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    text = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
     if "-dirty" in text:
         sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {program} was built from uncommitted changes; commit them and build again")
     return text

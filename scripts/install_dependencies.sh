@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building AutoMap needs and that are not there yet.
-#   scripts/install_dependencies.sh [--train] [--milp] [--tests] [--ci]
+#   scripts/install_dependencies.sh [--train] [--milp] [--tests] [--packages] [--ci]
 #     --train  also LibTorch for automap-train;  --milp  also the other solvers of automap-search placement: CBC, Scotch
-#     --tests  both and what the tests need;  --ci  also the second compiler, formatter and sanitizers
+#     --tests  both and what the tests need;  --packages  what scripts/package.sh and try_packages.sh need besides
+#     --ci  --tests, and the second compiler, formatter and sanitizers
 # Run as root, or as a user who may use sudo. Prints nothing when nothing is missing.
 set -euo pipefail
 
@@ -16,6 +17,8 @@ train_packages=(libtorch-dev libgloo-dev libopenblas0-openmp python3)
 # plan/systems/placement: cbc.cpp opens the library that the package brings, scotch.cpp runs the program.
 milp_packages=(coinor-libcbc-dev scotch)
 test_packages=(libgtest-dev libgmock-dev python3-h5py python3-jsonschema)
+# git: the commit that --version names.
+package_packages=(dpkg-dev file git python3-venv debootstrap)
 # python3-venv: scripts/jax_python.sh; slurm-wlm, munge and iproute2: the tests of several machines.
 ci_packages=(clang lld clang-format libclang-rt-14-dev ccache python3-venv slurm-wlm munge iproute2)
 
@@ -23,14 +26,15 @@ for argument in "$@"; do
   case "$argument" in
     --train) packages+=("${train_packages[@]}") ;;
     --milp) packages+=("${milp_packages[@]}") ;;
+    --packages) packages+=("${package_packages[@]}") ;;
     --tests) packages+=("${train_packages[@]}" "${milp_packages[@]}" "${test_packages[@]}") ;;
     --ci) packages+=("${train_packages[@]}" "${milp_packages[@]}" "${test_packages[@]}" "${ci_packages[@]}") ;;
     -h | --help)
-      sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+      sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
       exit 0
       ;;
     *)
-      echo "error: unknown argument $argument (--train, --milp, --tests, --ci)" >&2
+      echo "error: unknown argument $argument (--train, --milp, --tests, --packages, --ci)" >&2
       exit 2
       ;;
   esac

@@ -12,6 +12,8 @@
 #include "common/base/files.h"
 #include "common/base/join.h"
 #include "common/base/log.h"
+#include "common/base/option_pages.h"
+#include "common/base/plugin.h"
 #include "common/base/suggest.h"
 #include "common/graph/variables.h"
 #include "common/machine/cluster.h"
@@ -33,6 +35,8 @@ void load_module(const ModelOptions& options, LoadedModule* out) {
 
 // The default cluster that plans are judged on: the paper's servers of 8 V100.
 constexpr const char* kDefaultCluster = "config-a";
+
+constexpr const char* kSummary = "which tensors of a training step to split over the devices";
 
 struct Command {
   const char* name;
@@ -58,16 +62,16 @@ constexpr Command kCommands[] = {
 };
 
 std::string help() {
-  std::string out =
-      "automap-search: which tensors of a training step to split over the devices\n\n"
-      "Examples:\n"
-      "  automap-search opp fixtures/hlo/t5_6_6.hlo.gz --shards 8 -o plan.json --emit-hlo sharded.hlo\n"
-      "      split the variables of a T5 over 8 devices; sharded.hlo is for XLA\n"
-      "  automap-search adp fixtures/hlo/vgg19.hlo.gz --shards 8\n"
-      "      split its data instead, and see what that costs\n"
-      "  automap-search propagate fixtures/hlo/tiny_mlp.hlo --shards 4 --set 'params/dense_1/kernel=1'\n"
-      "      one decision, completed to every tensor and explained\n\n"
-      "Usage: automap-search COMMAND MODEL [options]\n\nCommands:\n";
+  std::string out = std::string("automap-search: ") + kSummary +
+                    "\n\n"
+                    "Examples:\n"
+                    "  automap-search opp fixtures/hlo/t5_6_6.hlo.gz --shards 8 -o plan.json --emit-hlo sharded.hlo\n"
+                    "      split the variables of a T5 over 8 devices; sharded.hlo is for XLA\n"
+                    "  automap-search adp fixtures/hlo/vgg19.hlo.gz --shards 8\n"
+                    "      split its data instead, and see what that costs\n"
+                    "  automap-search propagate fixtures/hlo/tiny_mlp.hlo --shards 4 --set 'params/dense_1/kernel=1'\n"
+                    "      one decision, completed to every tensor and explained\n\n"
+                    "Usage: automap-search COMMAND MODEL [options]\n\nCommands:\n";
   for (const Command& command : kCommands) {
     const std::string name = command.name;
     out += "  " + name + std::string(12 - name.size(), ' ') + command.says + "\n";
@@ -132,7 +136,13 @@ int search_main(int argc, char** argv) {
     return 0;
   }
   if (name == "--version") {
-    print("automap-search: " + version_line() + "\n");
+    print(version_report("automap-search"));
+    return 0;
+  }
+  if (const std::optional<std::string> form = argc == 3 ? page_form(argc, argv) : std::nullopt) {
+    std::vector<std::pair<std::string, std::string>> commands;
+    for (const Command& command : kCommands) commands.emplace_back(command.name, command.says);
+    print_exact(commands_as(*form, "automap-search", kSummary, commands));
     return 0;
   }
   std::string help_flag = "--help";
@@ -177,6 +187,7 @@ void PricingOptions::declare(OptionTable* table) {
   table->group("Machines");
   table->add(&cluster, "cluster", "a preset (" + join(machine::cluster_preset_names()) + ") or a JSON file")
       .reads_file()
+      .suggestions(machine::cluster_preset_names())
       .metavar("CLUSTER")
       .traits(kInProvenance);
   table->add(&device, "device", "reference device for the times: a name or a file")

@@ -83,6 +83,7 @@ void PlacementInputOptions::declare_input(OptionTable* table) {
 void PlacementInputOptions::declare_machine(OptionTable* table) {
   table->add(&cluster, "cluster", "of models: a preset (" + join(machine::cluster_preset_names()) + ") or a JSON file")
       .reads_file()
+      .suggestions(machine::cluster_preset_names())
       .metavar("CLUSTER")
       .traits(kInProvenance | kOfModels);
   table->add(&device, "device", "of HLO: reference device for the times, a name or a file")

@@ -61,7 +61,7 @@ double replay_bytes_of(const TrainOptions& o) {
 
 bool asks_for_text(const std::string& argument) {
   return argument == "--help" || argument == "-h" || argument == "--help-all" || argument == "--version" ||
-         argument == "--dump-config";
+         argument == "--help-as" || argument == "--dump-config";
 }
 
 }  // namespace

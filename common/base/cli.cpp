@@ -235,6 +235,9 @@ std::string version() {
 std::string git_revision() {
   return AUTOMAP_GIT_REVISION;
 }
+std::string built_with() {
+  return AUTOMAP_BUILT_WITH;
+}
 std::string version_line() {
   return "AutoMap " + version() + " (git " + git_revision() + ", " + AUTOMAP_COMPILER + ", " + AUTOMAP_BUILD_TYPE + ")";
 }

@@ -65,7 +65,8 @@ class OtherSideWait {
 
 // "AutoMap 0.1.0 (git 1a2b3c4, g++ 12.2.0, Release)"
 std::string version_line();
-std::string version();       // "0.1.0"
+std::string built_with();  // "HDF5 1.10.8, CBC, LibTorch 1.8.0; policies pipeline.policy": known when CMake configured
+std::string version();     // "0.1.0"
 std::string git_revision();  // "1a2b3c4d5e6f" with "-dirty" when the tree was changed; "unknown" outside git
 
 }  // namespace automap

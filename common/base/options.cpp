@@ -19,6 +19,8 @@
 #include "common/base/join.h"
 #include "common/base/json.h"
 #include "common/base/log.h"
+#include "common/base/option_pages.h"
+#include "common/base/plugin.h"
 #include "common/base/printable.h"
 #include "common/base/reason.h"
 #include "common/base/suggest.h"
@@ -150,6 +152,10 @@ Option& Option::range(double smallest, double largest) {
 }
 Option& Option::choices(std::vector<std::string> allowed) {
   choices_ = std::move(allowed);
+  return *this;
+}
+Option& Option::suggestions(std::vector<std::string> known) {
+  suggestions_ = std::move(known);
   return *this;
 }
 Option& Option::metavar(std::string name) {
@@ -608,13 +614,17 @@ void OptionTable::read_config_json(const std::string& text, const std::string& s
 
 bool OptionTable::parse(int argc, const char* const* argv) {
   if (!common_added_) add_common(nullptr);
+  if (const std::optional<std::string> form = page_form(argc, argv)) {
+    print_exact(*form == "man" ? man_page() : words());
+    return false;
+  }
   read_arguments(argc, argv);
   if (help_ || help_all_) {
     print(help_text(help_all_, terminal_columns()));
     return false;
   }
   if (version_) {
-    print(program() + ": " + version_line() + "\n");
+    print(version_report(program()));
     return false;
   }
   if (json_ && *json_) set_json_errors(true);
@@ -667,6 +677,19 @@ std::string OptionTable::usage_line() const {
   return out + " [options]";
 }
 
+OptionTable::OptionWords OptionTable::words_of(const Option& option) const {
+  OptionWords words = {option.choices_.empty() ? option.metavar_ : join(option.choices_, "|"), option.help_};
+  const std::string& shown = option.shown_default_.empty() ? option.default_ : option.shown_default_;
+  const bool flag = std::holds_alternative<Option::Flag>(option.target_);
+  if (!flag && !shown.empty() && !option.positional_) words.help += " [" + shown + "]";
+  return words;
+}
+
+std::string OptionTable::sources_text() const {
+  return "An option may also stand in a --" + file_option_ + " file (option = value) or in the environment (" +
+         environment_name("") + "<OPTION>); flags win over the environment, the environment over the file.";
+}
+
 std::string OptionTable::help_text(bool all, int width) const {
   const int room = width > 0 ? std::clamp(width, kLeastHelpWidth, kHelpWidth) : kHelpWidth;
   std::string out = program() + ": " + summary_ + "\n\n";
@@ -693,18 +716,14 @@ std::string OptionTable::help_text(bool all, int width) const {
         hidden = true;
         continue;
       }
-      const std::string metavar = option.choices_.empty() ? option.metavar_ : join(option.choices_, "|");
+      const auto [value, help] = words_of(option);
       std::string left = "  ";
       if (option.positional_) {
         left += option.name_;
       } else {
         left += (option.shorthand_ ? std::string("-") + option.shorthand_ + ", " : "") + "--" + option.name_;
-        if (!metavar.empty()) left += " " + metavar;
+        if (!value.empty()) left += " " + value;
       }
-      std::string help = option.help_;
-      const std::string& shown = option.shown_default_.empty() ? option.default_ : option.shown_default_;
-      const bool flag = std::holds_alternative<Option::Flag>(option.target_);
-      if (!flag && !shown.empty() && !option.positional_) help += " [" + shown + "]";
       const int used = display_width(left);
       left += used + 2 > column ? "\n" + std::string(static_cast<std::size_t>(column), ' ')
                                 : std::string(static_cast<std::size_t>(column - used), ' ');
@@ -713,11 +732,7 @@ std::string OptionTable::help_text(bool all, int width) const {
     if (!lines.empty()) out += "\n" + (group.empty() ? "" : group + ":\n") + lines;
   }
   if (!epilog_.empty()) out += "\n" + wrap(epilog_, 0, 0, room) + "\n";
-  out += "\n" +
-         wrap("An option may also stand in a --" + file_option_ + " file (option = value) or in the environment (" +
-                  environment_name("") + "<OPTION>); flags win over the environment, the environment over the file.",
-              0, 0, room) +
-         "\n";
+  out += "\n" + wrap(sources_text(), 0, 0, room) + "\n";
   if (hidden) out += "More options: " + program() + " --help-all\n";
   return out;
 }

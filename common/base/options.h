@@ -40,14 +40,15 @@ constexpr OptionTraits kFirstOwnTrait = 16;  // the least of a program's own
 // One option; the setters return the option so that they can be chained after OptionTable::add.
 class Option {
  public:
-  Option& range(double smallest, double largest);     // of numbers and durations (in seconds), both included
-  Option& choices(std::vector<std::string> allowed);  // of strings
-  Option& metavar(std::string name);                  // what --help calls the value: FILE, M
-  Option& shorthand(char letter);                     // -o
-  Option& advanced();                                 // only --help-all shows it
-  Option& required();                                 // must be given, by whatever source
-  Option& shown_default(std::string text);            // when the default is better said in words
-  Option& traits(OptionTraits bits);                  // these, too
+  Option& range(double smallest, double largest);       // of numbers and durations (in seconds), both included
+  Option& choices(std::vector<std::string> allowed);    // of strings
+  Option& suggestions(std::vector<std::string> known);  // values that completion offers; others are as good
+  Option& metavar(std::string name);                    // what --help calls the value: FILE, M
+  Option& shorthand(char letter);                       // -o
+  Option& advanced();                                   // only --help-all shows it
+  Option& required();                                   // must be given, by whatever source
+  Option& shown_default(std::string text);              // when the default is better said in words
+  Option& traits(OptionTraits bits);                    // these, too
 
   // The file that the value names. Every option with a text of any form must call one of these: parse() refuses outputs
   // that would replace inputs (common/base/inputs.h), and it can protect only the inputs that it knows of.
@@ -77,7 +78,7 @@ class Option {
 
   std::string name_, help_, group_, metavar_, shown_default_;
   Target target_;
-  std::vector<std::string> choices_;
+  std::vector<std::string> choices_, suggestions_;
   double smallest_ = -std::numeric_limits<double>::infinity();
   double largest_ = std::numeric_limits<double>::infinity();
   char shorthand_ = 0;
@@ -144,6 +145,9 @@ class OptionTable {
 
   // `width`: the columns there are; 0: as many as are easy to read.
   std::string help_text(bool all, int width = 0) const;
+  // The manual page, and what completion reads (common/base/option_pages.h): of every option.
+  std::string man_page() const;
+  std::string words() const;
   // All options but positionals as an INI file for --config; values that are not defaults tell their source.
   std::string config_text() const;
 
@@ -162,6 +166,12 @@ class OptionTable {
   void assign(Option& option, const std::vector<std::string>& values, const std::string& source,
               const std::string& where);
   std::string value_text(const Option& option) const;
+  // What --help says of an option: its value, and what it is with its default.
+  struct OptionWords {
+    std::string value, help;
+  };
+  OptionWords words_of(const Option& option) const;
+  std::string sources_text() const;
   std::string environment_name(const std::string& option_name) const;
   std::string usage_line() const;
   std::vector<NamedFile> named_files() const;

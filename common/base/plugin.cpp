@@ -47,6 +47,15 @@ std::string find_plugin(const std::vector<std::string>& folders) {
   return "";
 }
 
+std::string version_report(const std::string& program) {
+  const std::string library = find_plugin(plugin_folders());
+  return program + ": " + version_line() + "\nbuilt with " + built_with() + "\n" +
+         (library.empty()
+              ? std::string("nothing that learns: no ") + kLearnedLibrary + " (LibTorch) beside the programs"
+              : "what learns (LibTorch): " + library) +
+         "\n";
+}
+
 void* plugin_function(const std::string& path, const char* name, const std::string& hint) {
   const auto cannot_use = [&](const std::string& why) {
     throw Error(ErrorKind::kConfig, path + ": cannot be used: " + why, hint);

@@ -15,6 +15,8 @@ constexpr char kLearnedLibrary[] = "libautomap_learned.so";
 std::vector<std::string> plugin_folders();
 // Its path; empty when it is in none of the folders. Costs a look at the file system.
 std::string find_plugin(const std::vector<std::string>& folders);
+// What --version prints: version_line(), what it was built with, and whether the library is there.
+std::string version_report(const std::string& program);
 // A function of it, which is opened and never closed: LibTorch's threads outlive a search. Throws Error(kConfig) with
 // `hint` when it cannot be opened (LibTorch is gone), is of another version than this program, or has no such function.
 // The library logs as the program does from then on, and memory that runs out in it is reported by the program

@@ -121,6 +121,7 @@ void declare_options(OptionTable& table, ProfileOptions& o) {
                join(machine::cluster_preset_names()) +
                ") or a JSON file; default: one server of --device with the links that are known of it")
       .reads_file()
+      .suggestions(machine::cluster_preset_names())
       .metavar("CLUSTER");
   table
       .add(&o.request.batch_inputs, "batch-input",

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,10 +14,11 @@ _HERE = Path(__file__).resolve().parent  # of the package
 
 
 def folders(package=_HERE):
-    """Where programs are looked for before the PATH: the package stands in share/automap/python of an installed copy, in
-    python of a build folder, or in python of the sources. One that stands near the root has fewer folders above it."""
+    """Where programs are looked for before the PATH: the package stands in share/automap/python of an installed copy or in
+    lib/python3.x/site-packages of an environment, in a folder of pip install --target, in python of a build folder, or in python
+    of the sources. One that stands near the root has fewer folders above it."""
     above = dict(enumerate(package.parents))
-    return [above[number] / inside for number, inside in ((3, "bin"), (1, ""), (1, "build/release")) if number in above]
+    return [above[number] / inside for number, inside in ((3, "bin"), (0, "bin"), (1, ""), (1, "build/release")) if number in above]
 
 
 def find(name):
@@ -26,7 +28,8 @@ def find(name):
     found = shutil.which(name)
     if found is None:
         raise Error(f"{name} is neither beside the package nor on the PATH; build it in AutoMap's sources "
-                    "(cmake --preset release && cmake --build --preset release) and put build/release on the PATH")
+                    "(cmake --preset release && cmake --build --preset release) and put build/release on the PATH, or "
+                    "install both there: pip install .")
     return found
 
 
@@ -40,6 +43,9 @@ def call(name, *arguments, folder, cwd=None, answered=lambda printed: False):
         raise Error(f"{error.filename or name}: {error.strerror}") from None
     except ValueError as error:  # A word has a zero byte in it.
         raise Error(f"{name} cannot be called with these options: {error}") from None
+    missing = _not_started(done)
+    if missing:
+        raise Error(f"{name} cannot be started on this machine: {missing}")
     if done.returncode != 0 and not (done.returncode == 4 and answered(done.stdout)):
         raise Error(_said(done.stderr).replace(os.path.join(folder, ""), "") or f"{name} ended with code {done.returncode}", done.returncode)
     return done.stdout, [line.removeprefix("warning: ") for line in done.stderr.splitlines() if line.startswith("warning: ")]
@@ -50,6 +56,17 @@ def _environment():
     if os.environ.get("AUTOMAP_JAX_PYTHON") or not sys.executable or importlib.util.find_spec("jaxlib") is None:
         return None
     return {**os.environ, "AUTOMAP_JAX_PYTHON": sys.executable}
+
+
+def _not_started(done):
+    """What the loader says of a program that needs what this machine does not have, and what to do; "" of one that ran."""
+    library = re.search(r"error while loading shared libraries: (.+)", done.stderr)
+    if library and done.returncode == 127:
+        return f"{library[1].strip()}; install the package that has it, or a wheel, whose programs need no library but the C library"
+    version = re.search(r"version `(GLIBC\w*_[\d.]+)' not found", done.stderr)
+    if version and done.returncode == 1:
+        return f"it was built for a newer system, with {version[1]}; build it here: pip install . in AutoMap's sources"
+    return ""
 
 
 def _said(text):

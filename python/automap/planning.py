@@ -210,6 +210,15 @@ def plan(step, *arguments, cluster, batch_size=None, micro_batch_size=None, **op
         True and False are on and off of an option that takes a value (memory=False); None leaves an option out.
 
     Error where the programs refuse; its exit_code is 4 where no plan fits. A layout that does not fit is a plan with a warning.
+
+    >>> plan = automap.plan("gpt2", cluster="h100-1x8", batch_size=64)
+    >>> plan.devices, plan.batch_size, plan.fits
+    (8, 64, True)
+    >>> plan.expected_ms[0] < plan.expected_ms[1]
+    True
+    >>> automap.plan("gpt2", cluster="h100-1x9x")  # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+    automap.Error: h100-1x9x: No such file or directory
     """
     return _planned(step, arguments, cluster, batch_size, micro_batch_size, options)
 
@@ -244,6 +253,10 @@ def evaluate(step, *arguments, layout=None, plan=None, cluster, batch_size=None,
 
     What does not fit in memory is a Plan all the same, with `fits` False and a sentence among `warnings`. Error where the programs
     refuse: a plan of another step, a layout that the model or the cluster cannot have.
+
+    >>> mine = automap.evaluate("gpt2", layout="dp=4,tp=2,micro-batch-size=1", cluster="h100-1x8", batch_size=64)
+    >>> mine.layout, mine.micro_batches
+    ('dp=4,pp=1,tp=2,micro-batch-size=1,zero=0,schedule=adaptive', 16)
     """
     if (layout is None) == (plan is None):
         raise Error("give a layout or a plan to evaluate" + ("" if plan is None else ", not both"))

@@ -117,6 +117,12 @@ def profile(step, *arguments, device=None, cluster=None, **options):
         for a model: the path of an HLO module or a config.json, or a published model's name.
     device: a name ("h100") or the path of a device file; cluster: instead, a preset or the path of a file.
     options: of automap-profile, with _ for -: samples=[1, 2, 4], widths=[1, 2], sequence=2048, attention="fused".
+
+    >>> profile = automap.profile("gpt2", device="h100")
+    >>> len(profile) == len(profile.c_ms) == len(profile.w_bytes)
+    True
+    >>> profile.layers[1]["name"], profile.totals["w_bytes"] == sum(profile.w_bytes)
+    ('layers/0', True)
     """
     also = options.pop("also_device", None) or []
     with tempfile.TemporaryDirectory(prefix="automap_") as folder:

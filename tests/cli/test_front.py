@@ -72,8 +72,20 @@ class EveryProgram(ProgramTest):
         for program in PROGRAMS:
             result = run(program, "--version")
             self.assertEqual(result.returncode, 0)
-            self.assertRegex(result.stdout, rf"^{program}: AutoMap \d+\.\d+\.\d+ \(git .+, .+\)\n$")
+            self.assertRegex(result.stdout, rf"^{program}: AutoMap \d+\.\d+\.\d+ \(git .+, .+\)\nbuilt with HDF5 [^\n]+; (no )?polic[^\n]+\n[^\n]+\n$")
         self.assertRegex(run("automap-search", "opp", "--version").stdout, r"^automap-search opp: AutoMap ")
+
+    def test_version_says_whether_what_learns_is_there(self):
+        alone = self.folder / "bin"
+        alone.mkdir()
+        for program in ("automap", "automap-infer"):
+            shutil.copy2(BIN / program, alone / program)
+            says = subprocess.run([alone / program, "--version"], capture_output=True, text=True, env=environment()).stdout
+            self.assertTrue(says.splitlines()[2].startswith("nothing that learns: no libautomap_learned.so"), says)
+            (alone / "libautomap_learned.so").touch()
+            says = subprocess.run([alone / program, "--version"], capture_output=True, text=True, env=environment()).stdout
+            self.assertEqual(says.splitlines()[2], f"what learns (LibTorch): {alone / 'libautomap_learned.so'}")
+            (alone / "libautomap_learned.so").unlink()
 
     def test_help_names_every_option_once(self):
         for program in TABLES:
@@ -114,6 +126,81 @@ class EveryProgram(ProgramTest):
                                         env=environment())
                 self.assertEqual(result.returncode, 3, (program, redirect))
                 self.assertIn(f"cannot write to standard output: {reason}", result.stderr)
+
+
+
+class Shells(ProgramTest):
+    """Manual pages and completion, which programs make of their tables of options."""
+
+    def words(self, *program):
+        result = run(*program, "--help-as", "words")
+        self.assertEqual((result.returncode, result.stderr), (0, ""), program)
+        return [line.split("\t") for line in result.stdout.splitlines()]
+
+    def test_words_are_the_options(self):
+        for program in TABLES:
+            options = [row[1] for row in self.words(*program) if row[0] == "option"]
+            listed = re.findall(r"(?m)^  (?:-\w, )?(--[\w-]+)", run(*program, "--help-all").stdout)
+            self.assertEqual(sorted(options), sorted(listed), program)
+        rows = {row[1]: row for row in self.words("automap-infer")}
+        self.assertEqual(rows["--recompute"][3:5], ["text", "auto none layer"])
+        self.assertEqual(rows["--memory"][4], "on off")
+        self.assertEqual(rows["--output"][2:4], ["-o", "file"])
+        self.assertIn("h100-4x8", rows["--cluster"][4].split())
+        self.assertIn("llama3-8b", rows["INPUT"][4].split())
+        self.assertEqual([row[1] for row in self.words("automap-search")][:2], ["opp", "adp"])
+        self.assert_fails(run("automap-infer", "--help-as", "html"), 2, "found 'html', expected man or words")
+        self.assert_fails(run("automap", "--help-as", "html"), 2, "found 'html', expected man or words")
+
+    def test_manual_pages(self):
+        for program in (*TABLES, ("automap",), ("automap-search",)):
+            page = run(*program, "--help-as", "man").stdout
+            name = "-".join(program)
+            self.assertTrue(page.startswith(f'.TH {name.upper()} 1 "" "AutoMap '), page[:80])
+            for row in self.words(*program):
+                shown = row[1].replace("-", "\\-")
+                if row[0] == "option":
+                    self.assertEqual(page.count(f"\\fB{shown}\\fR"), 1, (name, shown))
+                self.assertIn(shown, page)
+            requests = re.findall(r"(?m)^[.'](\w+)", page)
+            self.assertLessEqual(set(requests), {"TH", "SH", "SS", "TP"}, name)
+        if shutil.which("groff"):
+            page = run("automap-infer", "--help-as", "man").stdout
+            result = subprocess.run(["groff", "-man", "-Tutf8", "-ww", "-Wbreak"], input=page, capture_output=True, text=True)
+            self.assertEqual((result.returncode, [line for line in result.stderr.splitlines() if "adjust" not in line]), (0, []))
+
+    def completed(self, *words):
+        """What bash offers for the last word."""
+        quoted = " ".join(f"'{word}'" for word in words)
+        script = (f". '{BIN}/completions/bash/automap'; COMP_WORDS=({quoted}) COMP_CWORD={len(words) - 1}; _automap; "
+                  'printf "%s\\n" "${COMPREPLY[@]}"')
+        result = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment(), cwd=self.folder)
+        self.assertEqual(result.stderr, "", words)
+        return result.stdout.split("\n")[:-1]
+
+    def test_bash(self):
+        self.put("model.hlo", "")
+        (self.folder / "data").mkdir()
+        self.assertEqual(self.completed("automap", "inf"), ["infer"])
+        self.assertEqual(self.completed("automap-infer", "--clus"), ["--cluster"])
+        self.assertEqual(self.completed("automap", "infer", "--clus"), ["--cluster"])
+        self.assertIn("h100-4x8", self.completed("automap-infer", "model.hlo", "--cluster", "h100-4"))
+        self.assertEqual(self.completed("automap-infer", "--recompute", ""), ["auto", "none", "layer"])
+        self.assertEqual(self.completed("automap-infer", "--recompute", "=", "l"), ["layer"])
+        self.assertEqual(self.completed("automap-infer", "-o", "mod"), ["model.hlo"])
+        self.assertEqual(self.completed("automap-infer", "mod"), ["model.hlo"])
+        self.assertEqual(self.completed("automap-infer", "llama3-70"), ["llama3-70b"])
+        self.assertEqual(self.completed("automap", "search", "op"), ["opp"])
+        self.assertEqual(self.completed("automap", "search", "opp", "--shar"), ["--shards"])
+        self.assertEqual(self.completed("automap-search", "opp", "mod"), ["model.hlo"])
+        # A script has no table: files.
+        self.assertEqual(self.completed("automap", "run", "da"), ["data"])
+
+    def test_zsh_can_read_its_file(self):
+        if shutil.which("zsh") is None:
+            self.skipTest("no zsh")
+        result = subprocess.run(["zsh", "-n", BIN / "completions" / "zsh" / "_automap"], capture_output=True, text=True)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ ROOMS = sorted({room["folder"].split("/")[0] for room in json.loads((SOURCE / "c
 PROGRAMS = ["automap-profile", "automap-infer", "automap-search", "automap-compare", "automap-inspect", "automap-datagen", "automap-train", "automap-emit"]
 SEARCH_COMMANDS = ["opp", "adp", "apply", "propagate", "explain", "placement", "soap", "heuristics"]
 SCRIPTS = {"automap-apply-plan": "scripts/apply_plan.py", "automap-emit-sdy": "scripts/emit_sdy.py", "automap-run": "python/automap/command.py"}
-# Named like programs, and are none: CMake's package, names of files.
-OTHER_NAMES = {"automap-config", "automap-targets", "automap-output", "automap-cli", "automap-plan"}
+# Named like programs, and are none: packages of CMake and of Debian, names of files.
+OTHER_NAMES = {"automap-config", "automap-targets", "automap-output", "automap-cli", "automap-plan", "automap-trainer"}
 # Options of XLA, TensorBoard, and of the frameworks and launchers that automap-emit writes for.
 # Custom properties of style sheets.
 STYLE = re.compile(r"--[a-z]+:(?=\S)|var\(--[a-z]+")
@@ -73,7 +73,7 @@ class Hints(ProgramTest):
         for script, file in SCRIPTS.items():
             text = (SOURCE / file).read_text()
             cls.options[(script,)] = set(re.findall(r'add_argument\((?:"-\w", )?"--([a-z-]+)"', text)) | {"help"}
-        cls.every = set().union(*cls.options.values()) | {"version", "help"}
+        cls.every = set().union(*cls.options.values()) | {"version", "help", "help-as"}
 
     def test_the_scan_finds_what_there_is(self):
         self.assertEqual(literals('f("a \\"b\\""\n  " c", "d");  // "e"'), ['a "b" c', "d"])

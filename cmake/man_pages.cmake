@@ -1,0 +1,47 @@
+# cmake -DPROGRAMS=<paths, by ;> -DOUTPUT=<folder> -P man_pages.cmake
+# Writes <folder>/<program>.1.gz, which each program makes of its table of options (common/base/option_pages.h), and one for
+# every command that has a table of its own. Of a script, which has none, it is the text of --help.
+file(REMOVE_RECURSE ${OUTPUT})
+file(MAKE_DIRECTORY ${OUTPUT})
+find_program(gzip gzip)
+
+function(automap_page name text)
+  file(WRITE ${OUTPUT}/${name}.1 "${text}")
+  if(gzip)
+    execute_process(COMMAND ${gzip} -9n ${OUTPUT}/${name}.1 COMMAND_ERROR_IS_FATAL ANY)
+  endif()
+endfunction()
+
+foreach(program ${PROGRAMS})
+  get_filename_component(name ${program} NAME)
+  execute_process(COMMAND ${program} --help-as man OUTPUT_VARIABLE text ERROR_QUIET RESULT_VARIABLE status)
+  if(status EQUAL 0)
+    automap_page(${name} "${text}")
+  else()
+    execute_process(COMMAND ${program} --help OUTPUT_VARIABLE text RESULT_VARIABLE status)
+    if(NOT status EQUAL 0)
+      continue()  # there is no python3, and so nobody to run it
+    endif()
+    string(REPLACE "\\" "\\e" text "${text}")
+    string(REPLACE "-" "\\-" text "${text}")
+    string(REGEX REPLACE "\n([.'])" "\n\\\\&\\1" text "${text}")
+    string(TOUPPER ${name} title)
+    automap_page(${name} ".TH ${title} 1 \"\" AutoMap AutoMap\n.SH NAME\n${name} \\- a script of AutoMap\n.SH USAGE\n.nf\n${text}.fi\n.SH SEE ALSO\n\\fBautomap\\fR(1)\n")
+    continue()
+  endif()
+  if(name STREQUAL automap)
+    continue()  # whose commands are the other programs
+  endif()
+  execute_process(COMMAND ${program} --help-as words OUTPUT_VARIABLE words COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX MATCHALL "(^|\n)command\t[^\t]+" commands "${words}")
+  foreach(command ${commands})
+    string(REGEX REPLACE ".*\t" "" command "${command}")
+    execute_process(COMMAND ${program} ${command} --help-as man OUTPUT_VARIABLE text COMMAND_ERROR_IS_FATAL ANY)
+    string(TOUPPER ${name}-${command} title)
+    # Another program's command has that program's page.
+    if(text MATCHES "^[.]TH ${title} ")
+      automap_page(${name}-${command} "${text}")
+    endif()
+  endforeach()
+endforeach()
+file(WRITE ${OUTPUT}/made "")

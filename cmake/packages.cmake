@@ -1,0 +1,32 @@
+# CPack: the .debs automap (planner, without LibTorch) and automap-trainer (what learns), `cpack` in the build folder or the
+# target `package`; scripts/package.sh makes them, scripts/try_packages.sh installs them on a bare Debian.
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME automap)
+set(CPACK_PACKAGE_VENDOR AutoMap)
+set(CPACK_PACKAGE_CONTACT "AutoMap <automap@localhost>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "plans how to train a neural network on many devices")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_COMPONENTS_GROUPING ONE_PER_GROUP)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_COMPONENT_PLANNER_GROUP automap)
+set(CPACK_COMPONENT_SYSTEM_GROUP automap)
+set(CPACK_COMPONENT_TRAINER_GROUP trainer)
+set(CPACK_COMPONENTS_ALL planner system)
+
+set(CPACK_DEBIAN_AUTOMAP_PACKAGE_NAME automap)
+# Scripts; the solvers that automap-search placement opens when they are asked for; the rows of datasets in Python.
+set(CPACK_DEBIAN_AUTOMAP_PACKAGE_RECOMMENDS python3)
+set(CPACK_DEBIAN_AUTOMAP_PACKAGE_SUGGESTS "coinor-libcbc3, scotch, python3-h5py, automap-trainer")
+if(TARGET automap_plugin)
+  list(APPEND CPACK_COMPONENTS_ALL trainer)
+  set(CPACK_DEBIAN_TRAINER_PACKAGE_NAME automap-trainer)
+  # Programs and library have to be of the same sources. With Debian's default BLAS training is 20 times slower.
+  set(CPACK_DEBIAN_TRAINER_PACKAGE_DEPENDS "automap (= ${PROJECT_VERSION}), libopenblas0-openmp")
+  set(CPACK_DEBIAN_TRAINER_DESCRIPTION "trains the policies of AutoMap's planner, with LibTorch")
+endif()
+set(CPACK_DEBIAN_AUTOMAP_DESCRIPTION "plans how to train a neural network on many devices: layout, schedule, memory, and how good it is")
+include(CPack)
