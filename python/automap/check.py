@@ -102,6 +102,8 @@ def check(manifest, devices, steps, seed, tolerance, processes=None):
     compared, losses = Comparison(manifest, tolerance), []
     compares = processes is None or processes.rank == 0
     unsplit = Unsplit(manifest, devices[0], begin) if compares else None
+    if processes:
+        processes.begin()
     state = plan.init(begin)
     for step in range(1, steps + 1):
         batches = [{manifest.input_name(one): draw(one, generator) for one in fed} for _ in range(manifest.micro_batches)]

@@ -15,7 +15,7 @@ from automap.programs import Manifest, ProgramsError
 
 def arguments(argv):
     parser = argparse.ArgumentParser(
-        prog="automap-run",
+        prog="automap-run", allow_abbrev=False,  # launch.py hands on the options by their names, without its own
         description="Run the programs that automap emit PLAN --model MODULE --to hlo -o DIR wrote, every group of the plan on devices "
                     "of its own, in the plan's order. Weights and batches are drawn. It runs in one process, or in those that torchrun, "
                     "srun or mpirun started, or --processes or --hosts: each has some of the groups, or a part of one.",
@@ -47,7 +47,7 @@ def arguments(argv):
     if asked.processes is not None and not 1 <= asked.processes <= 4096:
         parser.error("--processes: from 1 to 4096")
     if not 0 < asked.wait < 1e6:
-        parser.error("--wait: more than 0")
+        parser.error("--wait: more than 0, and less than a million")
     if asked.measure and (asked.check or asked.trace):
         parser.error(f"--measure: not with {'--check' if asked.check else '--trace'}, it runs programs one by one")
     if asked.steps < 1:
@@ -207,6 +207,8 @@ def execute(asked, manifest, devices, processes):
         return 0
     generator = np.random.default_rng(asked.seed)
     execution = Execution(manifest, manifest.plan, devices, processes)
+    if processes:
+        processes.begin()
     state = execution.init({manifest.input_name(one): check.draw(one, generator) for one in manifest.inputs if one["role"] != "batch"})
     fed = [one for one in manifest.inputs if one["role"] == "batch"]
     if asked.measure:

@@ -9,15 +9,18 @@ import time
 STAYS_S = 14  # longer than a lost process takes to be missed
 
 
-def wait_for_another(address):
-    """The service of a run that failed a moment ago may still be there, and two would share the port."""
+def is_free(address, seconds=STAYS_S + 6):
+    """Whether nobody listens there, or not for longer than so many seconds: the service of a run that failed a moment ago may
+    still be there, and two would share the port without a word."""
     host, port = address.rsplit(":", 1)
-    until = time.monotonic() + STAYS_S + 6
-    while time.monotonic() < until:
+    until = time.monotonic() + seconds
+    while True:
         try:
             socket.create_connection(("127.0.0.1" if host == "[::]" else host, int(port)), 1).close()
         except OSError:
-            return
+            return True
+        if time.monotonic() > until:
+            return False
         time.sleep(0.2)
 
 
@@ -25,8 +28,9 @@ def main():
     from jaxlib import _jax
 
     address, count = sys.argv[1:]
-    wait_for_another(address)
     try:
+        if not is_free(address):
+            raise OSError("another program listens there")
         service = _jax.get_distributed_runtime_service(address, int(count), heartbeat_timeout=60, shutdown_timeout=60)
     except Exception as error:
         print(f"automap-run: error: {address}: the processes cannot meet there: {str(error).splitlines()[0]}; choose another MASTER_PORT",

@@ -55,7 +55,11 @@ def compile(plan, devices=None, one_device=False):
         if not chosen and jax.process_count() > 1:
             devices = in_order(devices, dealt([layout.devices for layout in manifest.plan.layouts], jax.process_count()))
         alone = {device.process_index for device in devices[:manifest.plan.devices]} == {jax.process_index()}
-        return Run(plan, manifest, trees, Execution(manifest, manifest.plan, devices, None if alone else of_runtime()))
+        processes = None if alone else of_runtime()
+        execution = Execution(manifest, manifest.plan, devices, processes)
+        if processes:
+            processes.begin()
+        return Run(plan, manifest, trees, execution)
 
 
 class _Trees:

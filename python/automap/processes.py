@@ -19,7 +19,9 @@ LAUNCHERS = (("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
              ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
              ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
              ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"))
-SAYS_EVERY_S, LOST_AFTER_S = 0.5, 10  # a process says that it is there, and is lost after so long without a word
+# A process says that it is there, and is lost after so long without a word. One that still compiles may be silent for the whole
+# limit of a wait: XLA reads and converts a large program for minutes in which no other Python of its process runs.
+SAYS_EVERY_S, LOST_AFTER_S = 0.5, 10
 
 
 class Place:
@@ -106,6 +108,7 @@ class Processes:
     def __init__(self, client, rank, count, limit, host="127.0.0.1"):
         self.client, self.rank, self.count, self.limit, self._host = client, rank, count, limit, host
         self._numbers, self._connections, self._server = 0, {}, None
+        self.has_begun = threading.Event()
 
     def started(self):
         """Itself, ready to exchange arrays: once JAX's devices are known."""
@@ -153,9 +156,17 @@ class Processes:
 
     def meet(self, where):
         try:
-            self.client.wait_at_barrier(f"automap/{where}", limit_ms(self.limit))
+            self.client.wait_at_barrier(f"automap/{self.of_run}/{where}", limit_ms(self.limit))
         except Exception as error:
-            raise ProgramsError(f"not all processes came to {where} within {self.limit:g} s ({first_line(error)})") from None
+            raise ProgramsError(f"not all processes came to {where} within {self.limit:g} s ({first_line(error)}); --wait S waits "
+                                "longer") from None
+
+    def begin(self):
+        """Once this process has compiled its programs: waits until all have. In a sum of a group nobody waits as long as one may
+        compile: Gloo gives up after half a minute."""
+        if not self.has_begun.is_set():
+            self.meet("the first step")
+            self.has_begun.set()
 
 
 def first_line(error):
@@ -188,7 +199,7 @@ def join(place, limit, name):
     state.process_id, state.num_processes = place.rank, place.count
     state.coordinator_address = f"{place.host}:{place.port}"
     # Where the runtime itself finds that nobody comes or somebody is lost, it ends the process without a name: its limits are
-    # longer than those of the wait and of the watch below.
+    # longer than those of the waits and of the watch below.
     state.client = _jax.get_distributed_runtime_client(state.coordinator_address, place.rank, init_timeout=int(limit) + 60,
                                                        shutdown_timeout=int(limit) + 60, heartbeat_timeout=6 * LOST_AFTER_S,
                                                        use_compression=True)
@@ -211,9 +222,10 @@ def join(place, limit, name):
     if failed:
         raise ProgramsError(f"process {place.rank} of {place.count} cannot meet the others at {state.coordinator_address} "
                             f"({first_line(failed[0])})")
-    watch = Watch(state.client, place, coordinator, name)
+    processes = Processes(state.client, place.rank, place.count, limit, address_towards(place.host, place.port))
+    watch = Watch(processes, place, coordinator, name)
     watch.start()
-    return Processes(state.client, place.rank, place.count, limit, address_towards(place.host, place.port)), watch
+    return processes, watch
 
 
 def of_runtime(limit=300):
@@ -241,8 +253,9 @@ def address_towards(host, port):
 class Watch:
     """Says that this process is there, and ends it when another has failed or is lost, with the other's name."""
 
-    def __init__(self, client, place, coordinator, name):
-        self._client, self._place, self._coordinator = client, place, coordinator
+    def __init__(self, processes, place, coordinator, name):
+        self._processes, self._client, self._place, self._coordinator = processes, processes.client, place, coordinator
+        self._words = {}  # by process how many words of it this one has heard
         self.name = f"process {place.rank} ({name}, on {socket.gethostname()})"
         self._over = threading.Event()
         self._lock = threading.Lock()
@@ -273,10 +286,12 @@ class Watch:
                 if rank == self._place.rank or rank in done:
                     continue
                 last, since = heard.get(rank, (None, now))
+                limit = LOST_AFTER_S if self._processes.has_begun.is_set() else max(LOST_AFTER_S, self._processes.limit)
                 if said.get(rank) != last:
                     heard[rank] = (said.get(rank), now)
-                elif now - heard.setdefault(rank, (last, now))[1] > LOST_AFTER_S:
-                    self._end(f"{names.get(rank, f'process {rank}')} is lost: it has said nothing for {LOST_AFTER_S} s")
+                    self._words[rank] = self._words.get(rank, 0) + 1
+                elif now - heard.setdefault(rank, (last, now))[1] > limit:
+                    self._end(f"{names.get(rank, f'process {rank}')} is lost: it has said nothing for {limit:g} s")
 
     def _told(self, what):
         return [(int(key.rsplit("/", 1)[1]), text) for key, text in self._client.key_value_dir_get(f"automap/{what}/")]
@@ -288,7 +303,11 @@ class Watch:
 
     def wait_for_a_name(self):
         """What came from another process broke off: when that one is lost or has failed, this one ends here with its name."""
-        time.sleep(LOST_AFTER_S + 4 * SAYS_EVERY_S)
+        others = [rank for rank in range(self._place.count) if rank != self._place.rank]
+        before, until = dict(self._words), time.monotonic() + 3 * LOST_AFTER_S
+        # The first new word may be from before it broke off. A failure is told before anything breaks off.
+        while time.monotonic() < until and any(self._words.get(rank, 0) < before.get(rank, 0) + 3 for rank in others):
+            time.sleep(SAYS_EVERY_S)
 
     def failed(self, text):
         """Tells the others why this process ends; they end within a second."""

@@ -2,8 +2,10 @@
 
 import json
 import os
+import random
 import re
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -86,6 +88,26 @@ def read_terminal(ours):
             os.close(ours)
             return text.decode()
         text += part
+
+
+TAKEN_PORTS = []  # sockets that say so
+
+
+def free_port():
+    """A port at which nobody listens. Below those that the system gives to whoever asks for any, so that it stays free,
+    and no other test takes it as long as this one runs."""
+    while True:
+        port = random.SystemRandom().randrange(20000, 32000)
+        mark = socket.socket(socket.AF_UNIX)
+        try:
+            mark.bind(f"\0automap-test-port-{port}")
+            with socket.socket() as s:
+                s.bind(("0.0.0.0", port))
+        except OSError:
+            mark.close()
+            continue
+        TAKEN_PORTS.append(mark)
+        return port
 
 
 def profile_csv(instructions=40, **columns):

@@ -2,14 +2,13 @@
 
 import json
 import os
-import random
 import signal
 import socket
 import subprocess
 import unittest
 
 import lossy_network
-from programs import BIN, SANITIZED, TIMEOUT_S, ProgramTest, environment
+from programs import BIN, SANITIZED, TIMEOUT_S, ProgramTest, environment, free_port
 
 PROGRAM = "automap-train"
 SMALL = ["--evaluate-small", "6", "--evaluate-middle", "0", "--evaluate-deep", "0", "--label-devices", "8", "--label-stages", "4",
@@ -20,26 +19,6 @@ LIBRARY = BIN / "libautomap_learned.so"
 HAS_GLOO = LIBRARY.exists() and b"found no rank 0 at" in LIBRARY.read_bytes()
 # What a launcher would say of another job is not ours.
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_", "SLURM", "OMPI_", "PMI_", "TORCHELASTIC", "GLOO_")
-
-
-TAKEN_PORTS = []  # sockets that say so
-
-
-def free_port():
-    """A port at which nobody listens. Below those that the system gives to whoever asks for any, so that it stays free,
-    and no other test takes it as long as this one runs."""
-    while True:
-        port = random.SystemRandom().randrange(20000, 32000)
-        mark = socket.socket(socket.AF_UNIX)
-        try:
-            mark.bind(f"\0automap-test-port-{port}")
-            with socket.socket() as s:
-                s.bind(("0.0.0.0", port))
-        except OSError:
-            mark.close()
-            continue
-        TAKEN_PORTS.append(mark)
-        return port
 
 
 class RanksTest(ProgramTest):

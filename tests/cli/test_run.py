@@ -4,6 +4,7 @@ needs JAX is skipped where no Python has it."""
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -11,11 +12,12 @@ import threading
 import types
 import unittest
 from pathlib import Path
+from unittest import mock
 
-from programs import BIN, FIXTURES, NO_JAX, SOURCE, environment, python_with_jax, run
+from programs import BIN, FIXTURES, NO_JAX, SOURCE, environment, free_port, python_with_jax, run
 
 sys.path.insert(0, str(SOURCE / "python"))
-from automap import launch, measure  # noqa: E402
+from automap import coordinator, launch, measure, processes  # noqa: E402
 from automap.processes import dealt, first_host, in_order, place_of  # noqa: E402
 from automap.programs import Manifest, ProgramsError, walk  # noqa: E402
 from automap.trace import Trace  # noqa: E402
@@ -108,9 +110,10 @@ print(json.dumps([shapes, collectives, made]))
 '''
 
 
-# A plan of a file, run from Python: FOLDER MODULE RANK PORT, without the last two in one process.
+# A plan of a file, run from Python: FOLDER MODULE RANK PORT, without the last two in one process. What it prints is short: of
+# two processes that end together one must not wait until somebody has read the other one's.
 API = '''
-import json, sys
+import hashlib, sys
 sys.path.insert(0, sys.argv[1])
 import jax
 import numpy as np
@@ -128,7 +131,8 @@ state = run.init(state)
 for _ in range(2):
     state, metrics = run.step(state, batch)
 new = run.gather(state)
-print(json.dumps([len(run.devices), [np.asarray(one).tolist() for one in jax.tree.leaves((metrics, new))]]))
+leaves = [np.asarray(one) for one in jax.tree.leaves((metrics, new))]
+print(len(run.devices), len(leaves), float(leaves[0]), hashlib.sha256(b"".join(one.tobytes() for one in leaves)).hexdigest())
 '''
 
 
@@ -471,12 +475,40 @@ class Places(Emitted):
         self.assertRaisesRegex(ProgramsError, "No such file", launch.read_hosts, self.folder / "nowhere")
         self.assertEqual(launch.without(["d", "--hosts", "f", "--check", "--processes=2"], ("--hosts", "--processes")), ["d", "--check"])
         for options, error in ((["--processes", "0"], "from 1 to 4096"), (["--processes", "2", "--hosts", path], "not with --hosts"),
-                               (["--wait", "0"], "more than 0")):
+                               (["--wait", "0"], "more than 0"),
+                               # Shortened, it would go on to every process, each of which would start as many again.
+                               (["--process", "2"], "unrecognized arguments"), (["--host", path], "unrecognized arguments")):
             result = run("automap-run", self.folder, *options)
             self.assertEqual(result.returncode, 2)
             self.assertIn(error, result.stderr)
         result = run("automap-run", self.folder / "nothing", "--processes", "2")
         self.assertEqual((result.returncode, result.stderr.count("error:")), (3, 1), result.stderr)
+
+
+    def test_ports_are_not_shared(self):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            address = f"127.0.0.1:{server.getsockname()[1]}"
+            self.assertFalse(coordinator.is_free(address, 0))
+        self.assertTrue(coordinator.is_free(address, 0))
+
+    def test_one_that_compiles_may_be_silent_for_longer(self):
+        class Ended(Exception):
+            pass
+
+        clock = iter(range(10000))  # a second for every look
+        told = {"name": [("automap/name/1", "process 1 (group 2, on there)")], "there": [("automap/there/1", "7")]}
+        client = types.SimpleNamespace(key_value_set=lambda *_, **__: None, key_value_dir_get=lambda where: told.get(where.split("/")[1], []))
+        for begun, limit in ((True, 10), (False, 300)):
+            known = processes.Processes(client, 0, 2, 300)
+            if begun:
+                known.has_begun.set()
+            watch = processes.Watch(known, processes.Place(0, 2, "here", 1), None, "group 1")
+            with mock.patch.object(processes, "time", types.SimpleNamespace(monotonic=lambda: next(clock))), \
+                    mock.patch.object(processes, "SAYS_EVERY_S", 0), mock.patch.object(processes, "leave", side_effect=Ended) as leave:
+                first = next(clock)
+                self.assertRaises(Ended, watch._watch)
+                self.assertIn(next(clock) - first, range(limit, limit + 6))
+            self.assertRegex(leave.call_args.args[0], rf"^process 1 \(group 2, on there\) is lost: it has said nothing for {limit} s; process 0 ")
 
 
 class Numbers(Emitted):
@@ -650,11 +682,11 @@ class Several(Emitted):
                         ("automap-emit", plan, "--model", tiny, "--to", "hlo", "-o", mixed)):
             result = run(*command)
             self.assertEqual(result.returncode, 0, result.stderr)
-        for folder, processes, says in ((tied, 2, "3 groups, 2 micro-batches, 1f1b, on 5 devices"),
-                                        (replicas, 2, "1 group, 2 micro-batches, adaptive, on 2 devices, groups of 2 x 1 with ZeRO 3"),
-                                        (mixed, 2, "on 6 devices, groups of 2 x 1, 2 x 2 with ZeRO 3")):
+        for folder, count, says in ((tied, 2, "3 groups, 2 micro-batches, 1f1b, on 5 devices"),
+                                    (replicas, 2, "1 group, 2 micro-batches, adaptive, on 2 devices, groups of 2 x 1 with ZeRO 3"),
+                                    (mixed, 2, "on 6 devices, groups of 2 x 1, 2 x 2 with ZeRO 3")):
             with self.subTest(folder.name):
-                out, _ = self.ends(self.start(folder, "--check", "--processes", processes), 0)
+                out, _ = self.ends(self.start(folder, "--check", "--processes", count), 0)
                 self.assertIn(says, out)
                 self.assertIn("in 2 processes: 3 steps equal the unsplit module's", out)
 
@@ -691,16 +723,16 @@ class Several(Emitted):
                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                     env=environment(XLA_FLAGS=flags, JAX_PLATFORMS="cpu", PATH=f"{BIN}:{os.environ['PATH']}"))
 
-        port = str(launch.free_port())
+        port = str(free_port())
         outputs = [self.ends(process, 0)[0] for process in [start(rank, port, devices=1) for rank in "01"] + [start(devices=2)]]
-        self.assertEqual(json.loads(outputs[0])[0], 2)
+        self.assertRegex(outputs[0], r"^2 \d+ \d\.\d+ [0-9a-f]{64}\n$")
         self.assertEqual(outputs, outputs[:1] * 3)
 
     def place(self, rank, port):
         return {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
 
     def test_a_lost_process_ends_the_others(self):
-        port = launch.free_port()
+        port = free_port()
         first, second = (self.start(self.mlp, "--steps", "1000000", **self.place(rank, port)) for rank in (0, 1))
         try:
             self.assertRegex(first.stdout.readline(), "^step 1: ")
@@ -714,10 +746,10 @@ class Several(Emitted):
 
     def test_nobody_comes(self):
         for rank in (0, 1):
-            _, errors = self.ends(self.start(self.mlp, "--wait", "2", **self.place(rank, launch.free_port())), 3)
+            _, errors = self.ends(self.start(self.mlp, "--wait", "2", **self.place(rank, free_port())), 3)
             self.assertRegex(errors, f"process {rank} of 2 waited 2 s at 127.0.0.1:.*, and not all came; is every process started")
             self.assertNotIn("Traceback", errors)
-        _, errors = self.ends(self.start(self.mlp, "--trace", "x", **self.place(0, launch.free_port())), 3)
+        _, errors = self.ends(self.start(self.mlp, "--trace", "x", **self.place(0, free_port())), 3)
         self.assertIn("--trace: not with several processes", errors)
 
 

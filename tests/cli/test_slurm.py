@@ -11,8 +11,8 @@ import time
 import unittest
 from pathlib import Path
 
-from programs import BIN, SOURCE, TIMEOUT_S, environment, run
-from test_ranks import HAS_GLOO, LAUNCHERS, SMALL, free_port
+from programs import BIN, SOURCE, TIMEOUT_S, environment, free_port, run
+from test_ranks import HAS_GLOO, LAUNCHERS, SMALL
 
 SCRIPTS = SOURCE / "scripts" / "slurm"
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "sinfo", "squeue")
