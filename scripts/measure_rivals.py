@@ -34,7 +34,7 @@ PARAGRAPHS = """- **PipeDream** (SOSP 2019): dynamic program and slowest stage a
 - **Megatron grid** (SC 2021): every even grid of data x tensor x pipeline parallelism over whole layers, the shortest.
 - **GPipe**: equal runs of instructions on groups as equal as whole samples allow, any number of stages; **data parallel**: one stage.
 
-All are stand-ins on our costs (`plan/systems/rivals`, `compare`), not the published programs. Each runs for every width and split of the batch, and the plan that is
+All are stand-ins on our costs (`plan/systems`), not the published programs. Each runs for every width and split of the batch, and the plan that is
 *simulated* shortest counts, so that none is held back by its own model; so operators in parts (widths) are there for those, too, whose papers have none."""
 
 

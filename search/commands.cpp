@@ -93,7 +93,7 @@ Examples:
 Usage: automap-search pipeline MODEL --cluster C [options]
 
 It is automap-infer MODEL --cluster C --planner online, with all of its options, and --time for its --time-limit.
---from, --radius, --seed, --plays and --search-state are of this search: automap-infer --help says what they do.
+--from, --radius, --seed, --plays and --search-state are of this search: automap-infer --help-all says what they do.
 )";
 
 }  // namespace
