@@ -2,7 +2,7 @@
 #   docker build -t automap . && docker run --rm automap automap infer llama3-8b --cluster h100-2x8
 FROM debian:bookworm AS build
 COPY scripts/install_dependencies.sh /automap/scripts/
-RUN apt-get update -q && /automap/scripts/install_dependencies.sh --train --packages
+RUN apt-get update -q && /automap/scripts/install_dependencies.sh --train --milp --packages
 COPY . /automap
 RUN /automap/scripts/package.sh deb
 

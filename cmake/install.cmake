@@ -21,10 +21,12 @@ foreach(program ${programs})
 endforeach()
 
 # Not compiled: `automap apply-plan` and `automap emit-sdy`, beside the programs in the build folder, too.
+set(scripts ${PROJECT_BINARY_DIR}/automap-run)
 foreach(script apply_plan emit_sdy)
   string(REPLACE "_" "-" command automap-${script})
   configure_file(${PROJECT_SOURCE_DIR}/scripts/${script}.py ${PROJECT_BINARY_DIR}/${command} COPYONLY)
   set(installed ${PROJECT_BINARY_DIR}/${command})
+  list(APPEND scripts ${installed})
   if(SKBUILD)
     # Of this first line pip makes the Python that the wheel is installed for.
     set(installed ${PROJECT_BINARY_DIR}/generated/${command})
@@ -51,12 +53,10 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/python/automap DESTINATION ${CMAKE_INSTA
 if(NOT AUTOMAP_SANITIZE)
   set(manual ${PROJECT_BINARY_DIR}/man)
   list(TRANSFORM programs REPLACE "(.+)" "$<TARGET_FILE:\\1>" OUTPUT_VARIABLE files)
-  foreach(command apply-plan emit-sdy run)
-    list(APPEND files ${PROJECT_BINARY_DIR}/automap-${command})
-  endforeach()
+  list(APPEND files ${scripts})
   add_custom_command(OUTPUT ${manual}/made
     COMMAND ${CMAKE_COMMAND} "-DPROGRAMS=${files}" -DOUTPUT=${manual} -P ${PROJECT_SOURCE_DIR}/cmake/man_pages.cmake
-    DEPENDS ${programs} ${PROJECT_SOURCE_DIR}/cmake/man_pages.cmake VERBATIM COMMENT "")
+    DEPENDS ${programs} ${scripts} ${PROJECT_SOURCE_DIR}/cmake/man_pages.cmake VERBATIM COMMENT "")
   add_custom_target(automap_man ALL DEPENDS ${manual}/made)
   install(DIRECTORY ${manual}/ DESTINATION ${to_manual} COMPONENT planner
           FILES_MATCHING PATTERN "automap*.1*" PATTERN "automap-train.1*" EXCLUDE)

@@ -43,7 +43,8 @@ case "$kind" in
     fi
     # The programs and what is made of them; not the tests of a folder that has some.
     targets=(automap_man)
-    if ninja -C "$build" -t targets all | grep -q '^automap_plugin:'; then targets+=(automap_plugin); fi
+    # All of the list is read: grep -q ends ninja in the middle of it, which pipefail takes for a list without the target.
+    if ninja -C "$build" -t targets all | grep '^automap_plugin:' >/dev/null; then targets+=(automap_plugin); fi
     cmake --build "$build" --target "${targets[@]}" >"$out/build.log" || { tail -n 20 "$out/build.log" >&2; die "building $build failed"; }
     rm -f "$out"/automap*.deb
     (cd "$build" && cpack -G DEB -B "$out") >"$out/cpack.log" 2>&1 || { tail -n 20 "$out/cpack.log" >&2; die "cpack failed"; }

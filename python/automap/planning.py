@@ -216,9 +216,10 @@ def plan(step, *arguments, cluster, batch_size=None, micro_batch_size=None, **op
     (8, 64, True)
     >>> plan.expected_ms[0] < plan.expected_ms[1]
     True
-    >>> automap.plan("gpt2", cluster="h100-1x9x")  # doctest: +IGNORE_EXCEPTION_DETAIL
+    >>> automap.plan("gpt2", cluster="h100-1x9x")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    automap.Error: h100-1x9x: No such file or directory
+    automap.errors.Error: no cluster preset or file named "h100-1x9x"
+      hint: did you mean h100-1x8? ...
     """
     return _planned(step, arguments, cluster, batch_size, micro_batch_size, options)
 

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 from programs import BIN, FIXTURES, NO_JAX, environment, python_with_jax, run
 
@@ -241,11 +242,26 @@ class Package(unittest.TestCase):
         self.assertNotRegex("".join(unminded.warnings), "does not fit")
 
     def test_programs_are_looked_for_beside_a_package_near_the_root(self):
-        self.assertEqual(installed.folders(Path("/opt/python/automap")), [Path("/opt"), Path("/opt/build/release")])
+        self.assertEqual(installed.folders(Path("/opt/python/automap")), [Path("/opt/python/bin"), Path("/opt"), Path("/opt/build/release")])
         self.assertEqual(installed.folders(Path("/a/share/automap/python/automap"))[0], Path("/a/bin"))
-        self.assertEqual(installed.folders(Path("/automap")), [])
+        self.assertEqual(installed.folders(Path("/venv/lib/python3.11/site-packages/automap"))[0], Path("/venv/bin"))
+        self.assertIn(Path("/target/bin"), installed.folders(Path("/target/automap")))
+        self.assertEqual(installed.folders(Path("/automap")), [Path("/bin")])
         self.assertEqual(installed._said("warning: one\nwarning: two\n"), "one\ntwo")
         self.assertEqual(installed._said("warning: one\nerror: two\n  hint: three\n"), "two\n  hint: three")
+
+    def test_a_machine_that_cannot_start_the_programs_is_told_why(self):
+        program = self.folder / "automap-infer"
+        loader = f"{program}: error while loading shared libraries: libhdf5.so.103: cannot open shared object file: No such file or directory"
+        newer = f"{program}: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.38' not found (required by {program})"
+        with mock.patch.object(installed, "folders", return_value=[self.folder]):
+            for said, code, told in ((loader, 127, r"cannot be started on this machine: libhdf5\.so\.103: cannot open .*; install the package"),
+                                     (newer, 1, r"cannot be started on this machine: .* with GLIBC_2\.38; build it here: pip install \.")):
+                program.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{said}\nEND\nexit {code}\n")
+                program.chmod(0o755)
+                with self.assertRaisesRegex(automap.Error, told) as raised:
+                    automap.plan(TINY, cluster="h100-1x8")
+                self.assertIsNone(raised.exception.exit_code)
 
     def test_another_jax_is_named(self):
         (self.folder / "jax").mkdir()

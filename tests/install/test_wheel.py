@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 import unittest
 from pathlib import Path
 
@@ -12,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "cli"))
 from programs import BIN, SOURCE, ProgramTest, SANITIZED  # noqa: E402
 
 BUILT = Path(__file__).resolve().parent / "built"
-NEEDED = ["scikit-build-core>=0.10"]
+NEEDED = tomllib.loads((SOURCE / "pyproject.toml").read_text())["build-system"]["requires"]
 PLAN = """
 import automap, os, sys
 from automap import installed
@@ -39,7 +40,7 @@ class Wheel(ProgramTest):
         fetched = subprocess.run([builder / "bin" / "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "--retries", "0",
                                   "--timeout", "20", *NEEDED], capture_output=True, text=True)
         if fetched.returncode != 0:
-            self.skipTest(f"scikit-build-core cannot be had: {(fetched.stderr.strip() or 'pip failed').splitlines()[-1]}")
+            self.skipTest(f"{NEEDED} cannot be had: {(fetched.stderr.strip() or 'pip failed').splitlines()[-1]}")
         self.output(builder / "bin" / "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-build-isolation",
                     "--wheel-dir", self.folder, f"--config-settings=build-dir={self.folder / 'build'}",
                     f"--config-settings=cmake.source-dir={BUILT}", f"--config-settings=cmake.define.AUTOMAP_BUILT={BIN}",
