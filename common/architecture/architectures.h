@@ -36,10 +36,10 @@ struct Architecture {
   const char* type;  // model_type, or _class_name, of the file
   Family family;
   std::uint32_t traits;
-  const char* activation;  // where the file does not say
-  std::int64_t positions;  // where the file does not say: 0, it must
-  std::int64_t pattern =
-      0;  // every so many-th layer sees all, the others a window, where the file does not say; 0: all do
+  const char* activation;     // where the file does not say
+  std::int64_t positions;     // where the file does not say: 0, it must
+  std::int64_t pattern = 0;   // every so many-th layer sees all, where the file does not say; 0: all alike
+  const char* absent = "{}";  // sizes that published files leave out, because the library has them
 };
 
 const std::vector<Architecture>& all_architectures();

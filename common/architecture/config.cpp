@@ -39,9 +39,11 @@ class Config {
   Config(const Json& json, const std::string& source) : json_(json), source_(source) {}
 
   const Json* find(const Keys& keys) const {
-    for (const char* key : keys) {
-      const Json* value = json_.find(key);
-      if (value != json_.end() && !value->is_null()) return value;
+    for (const Json* from : {&json_, &absent_}) {
+      for (const char* key : keys) {
+        const Json* value = from->find(key);
+        if (value != from->end() && !value->is_null()) return value;
+      }
     }
     return nullptr;
   }
@@ -114,6 +116,8 @@ class Config {
   }
 
   void set_type(const std::string& type) { type_ = type; }
+  // An object: what is taken of keys that the file does not have.
+  void set_absent(Json absent) { absent_ = std::move(absent); }
 
   [[noreturn]] void fail(const char* key, const Json& found, const std::string& expected) const {
     std::string text = found.dump(-1, Json::BadUtf8::kReplace);
@@ -123,6 +127,7 @@ class Config {
 
  private:
   const Json& json_;
+  Json absent_ = Json::object();
   std::string source_, type_ = "this architecture";
 };
 
@@ -321,10 +326,11 @@ std::string type_of(const Json& json, const std::string& source) {
 
 }  // namespace
 
-Model read_config(const Json& json, const std::string& source) {
+Model read_config(const Json& file, const std::string& source) {
   // Of a model of several kinds of input, the part that reads text.
-  const Json* inner = json.find("text_config");
-  if (inner != json.end() && inner->is_object() && inner->contains("model_type")) return read_config(*inner, source);
+  const Json* inner = file.find("text_config");
+  const bool part = inner != file.end() && inner->is_object() && inner->contains("model_type");
+  const Json& json = part ? *inner : file;
   Config config(json, source);
   const std::string type = type_of(json, source);
   const Architecture* row = find_architecture(type);
@@ -337,6 +343,13 @@ Model read_config(const Json& json, const std::string& source) {
                     "; others are described in the layer language (docs/describing-models.md)");
   }
   config.set_type(type);
+  Json absent = Json::parse(row->absent);
+  if (part) {  // What holds for the whole file holds for the part.
+    for (const char* key : {"torch_dtype", "dtype", "tie_word_embeddings"}) {
+      if (file.contains(key)) absent[key] = *file.find(key);
+    }
+  }
+  config.set_absent(std::move(absent));
   Model model;
   model.architecture = type;
   model.rms_norm = has(*row, kRms);

@@ -194,7 +194,7 @@ Graph read_form(HloForm form, std::string bytes, const std::string& source, grap
     case HloForm::kProtoBinary: return proto::build_graph(proto::decode_binary(bytes, source), source, {}, faults);
     case HloForm::kStableHlo:
       bytes = hlo_of_stablehlo(bytes, source);
-      return proto::build_graph(proto::decode_binary(bytes, source), source, {}, faults);
+      return proto::build_graph(proto::decode_binary(bytes, source + ", made HLO by jaxlib"), source, {}, faults);
   }
   throw Error(ErrorKind::kInternal, "unknown HLO form");
 }

@@ -1,6 +1,9 @@
 #include "common/hlo/stablehlo.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <sstream>
+#include <vector>
 
 #include "common/base/error.h"
 #include "common/base/jax_script.h"
@@ -66,11 +69,16 @@ std::string hlo_of_stablehlo(std::string_view bytes, const std::string& source) 
     return run_jax_script(script, {"-", "-o", "-"}, bytes);
   } catch (const Error& e) {
     if (e.kind() == ErrorKind::kData) throw Error(ErrorKind::kData, source + ": " + e.what(), e.hint());
-    const std::string why = e.what();
-    throw Error(ErrorKind::kData,
-                source + ": this is StableHLO, of which jaxlib would make HLO; " + why.substr(0, why.find('\n')),
+    // The message, and below it the last lines that the script wrote.
+    std::istringstream why(e.what());
+    std::string message, line;
+    std::vector<std::string> lines;
+    std::getline(why, message);
+    while (std::getline(why, line)) lines.push_back(line.substr(std::min<std::size_t>(2, line.size())));
+    throw Error(ErrorKind::kData, source + ": this is StableHLO, of which jaxlib would make HLO; " + message,
                 "where a Python has jax: VENV/bin/python $(which automap-from-stablehlo) step.mlir -o step.pb; or name "
-                "it: AUTOMAP_JAX_PYTHON=VENV/bin/python (in a checkout AUTOMAP_JAX_PYTHON=$(scripts/jax_python.sh))");
+                "it: AUTOMAP_JAX_PYTHON=VENV/bin/python (in a checkout AUTOMAP_JAX_PYTHON=$(scripts/jax_python.sh))",
+                lines);
   }
 }
 

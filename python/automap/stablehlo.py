@@ -121,7 +121,7 @@ def _check_main(ir, module, name):
     functions = {}
     for operation in module.body.operations:
         kind = operation.operation.name
-        if kind in ("func.func", "builtin.module"):
+        if kind == "func.func":
             functions[ir.StringAttr(operation.operation.attributes["sym_name"]).value
                       if "sym_name" in operation.operation.attributes else "?"] = operation.operation
         if kind == "builtin.module":
@@ -145,10 +145,23 @@ def _check_main(ir, module, name):
         raise Error(f"{name}: main is declared and has no operations")
 
 
-def _write(path, data):
+def _output_alone():
+    """A descriptor of the standard output, which from here on is the standard error to all others: libraries print while they are
+    imported, and what is read of the output has to be the module alone."""
+    if sys.stdout is None:
+        raise Error("standard output is closed")
+    output = os.dup(1)
+    os.dup2(2, 1)
+    return output
+
+
+def _write(path, output, data):
     if path == "-":
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        try:
+            with open(output, "wb") as file:
+                file.write(data)
+        except OSError as error:
+            raise Error(f"standard output: {error.strerror}") from None
     else:
         write_whole(path, data)
 
@@ -167,6 +180,7 @@ Exit codes: 0; 2: wrong usage, no jaxlib; 3: the module cannot be read or said i
     asked = parser.parse_args(argv)
     name = "<stdin>" if asked.input == "-" else asked.input
     try:
+        output = _output_alone() if asked.output == "-" else None
         if asked.input == "-":
             data = sys.stdin.buffer.read()
         else:
@@ -178,7 +192,7 @@ Exit codes: 0; 2: wrong usage, no jaxlib; 3: the module cannot be read or said i
             data = gzip.decompress(data)
         if not is_stablehlo(data):
             raise Error(f"{name}: this is no StableHLO, expected text, bytecode or a file of jax.export")
-        _write(asked.output, hlo_of(data, name))
+        _write(asked.output, output, hlo_of(data, name))
     except Error as error:
         # The name of what the calling program reads is said by it.
         print(f"error: {str(error).removeprefix('<stdin>: ')}", file=sys.stderr)

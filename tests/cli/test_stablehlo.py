@@ -27,6 +27,15 @@ class WithoutJax(ProgramTest):
                 self.assert_fails(done, 3, f"{name}: this is StableHLO", "cannot run /no/such/python",
                                   "VENV/bin/python $(which automap-from-stablehlo) step.mlir -o step.pb")
 
+    def test_what_a_python_says_that_ends_without_an_answer(self):
+        for body, says in (("echo '   ' >&2; echo 'RuntimeError: built with AVX' >&2; exit 1", ("ended with exit code 1 and no answer", "  RuntimeError: built with AVX")),
+                           ("kill -9 $$", ("ended with exit code 137 and no answer",)),
+                           ("cat >/dev/null; echo hello", ("step.mlir, made HLO by jaxlib: ",))):
+            python = self.put("python", f"#!/bin/sh\n{body}\n")
+            python.chmod(0o755)
+            done = run("automap-profile", self.put("step.mlir", content("tiny_mlp.mlir")), env=environment(AUTOMAP_JAX_PYTHON=python))
+            self.assert_fails(done, 3, "step.mlir", *says)
+
     def test_the_command_says_what_is_no_stablehlo(self):
         done = run("automap-from-stablehlo", FIXTURES / "tiny_mlp.hlo", "-o", "-")
         self.assert_fails(done, 3, "this is no StableHLO, expected text, bytecode or a file of jax.export")
@@ -67,6 +76,21 @@ class WithJax(ProgramTest):
             self.assertEqual(done.returncode, 0, done.stderr)
             for part in (b"params['dense_1']['kernel']", b"dense_2"):
                 self.assertIn(part, pb.read_bytes(), name)
+
+    def test_what_libraries_print_is_not_taken_for_the_module(self):
+        code = ("import sys, builtins; real = builtins.__import__\n"
+                "def loud(name, *more):\n    print('loud') if name.startswith('jaxlib') else None\n    return real(name, *more)\n"
+                "builtins.__import__ = loud\nfrom automap.stablehlo import main\nsys.exit(main(sys.argv[1:]))")
+        done = subprocess.run([JAX, "-B", "-c", code, STABLEHLO / "tiny_mlp.mlir", "-o", "-"], capture_output=True, timeout=TIMEOUT_S,
+                              env=environment(PYTHONPATH=SOURCE / "python"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn(b"loud", done.stdout)
+        self.assertIn(b"loud", done.stderr)
+        self.assertGreater(len(done.stdout), 1000)
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([JAX, "-B", BIN / "automap-from-stablehlo", STABLEHLO / "tiny_mlp.mlir", "-o", "-"], stdout=full,
+                                  stderr=subprocess.PIPE, text=True, timeout=TIMEOUT_S)
+        self.assertEqual((done.returncode, done.stderr), (3, "error: standard output: No space left on device\n"))
 
     def test_standard_input_inspect_and_a_plan(self):
         data = content("tiny_mlp.jax_export.gz")

@@ -33,9 +33,13 @@ double weights_of(const graph::TrainingStep& step, const graph::Graph& graph) {
   return sum;
 }
 
-double weights_of(const std::string& name) {
-  const BuiltStep step = built(config_of(name), short_sequence());
+double weights_in(const std::string& text) {
+  const BuiltStep step = built(text, short_sequence());
   return weights_of(graph::analyze_training_step(step.graph), step.graph);
+}
+
+double weights_of(const std::string& name) {
+  return weights_in(config_of(name));
 }
 
 void expect_error(const std::string& text, const std::string& part, const StepOptions& options = {}) {
@@ -70,6 +74,22 @@ TEST(Description, PublishedNumbersOfWeights) {
   EXPECT_NEAR(static_cast<double>(weights_of("llama4-scout")), 107.8e9, 0.5e9);
   EXPECT_NEAR(static_cast<double>(weights_of("llama4-maverick")), 400e9, 4e9);
   EXPECT_NEAR(static_cast<double>(weights_of("gemma3-27b")), 27.0e9, 0.1e9);
+}
+
+// As their makers publish them: sizes that the library has are left out, and the type stands outside.
+TEST(Description, TextPartOfGemma3) {
+  const auto published = [](const std::string& sizes) {
+    return R"({"model_type":"gemma3","torch_dtype":"bfloat16","vision_config":{"hidden_size":1152},"text_config":{)"
+           R"("model_type":"gemma3_text","sliding_window":1024,)" +
+           sizes + "}}";
+  };
+  const std::string small = published(R"("hidden_size":2560,"intermediate_size":10240,"num_hidden_layers":34)");
+  const std::string middle =
+      published(R"("hidden_size":3840,"intermediate_size":15360,"num_hidden_layers":48,"num_attention_heads":16,)"
+                R"("num_key_value_heads":8)");
+  EXPECT_EQ(weights_in(small), 3880263168);
+  EXPECT_EQ(weights_in(middle), 11766034176);
+  EXPECT_EQ(read_description(small, "config.json").model.dtype, "bfloat16");
 }
 
 // Of each layer the keys that a query sees.
