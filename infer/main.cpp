@@ -277,8 +277,9 @@ void read_model(Call& call) {
 // gave.
 void fit_to_framework(Call& call) {
   planners::Question& question = call.question;
+  const bool searched = !call.layout || call.options.measured();
   const emit::Inexpressible fault = emit::pipeline_fault(*call.framework, call.input.sizes);
-  if (!fault.what.empty() && call.request.stages != 1) {
+  if (searched && !fault.what.empty() && call.request.stages != 1) {
     const std::string what = std::string(call.framework->name) + " cannot run " + fault.what;
     if (call.request.stages > 1) {
       throw Error(ErrorKind::kUsage, "--stages " + std::to_string(call.request.stages) + ": " + what, fault.hint);
@@ -287,7 +288,7 @@ void fit_to_framework(Call& call) {
     call.input.notices.push_back("no pipeline is planned: " + what + " (" + fault.hint + ")");
   }
   planners::StepRequest& step = question.step;
-  const bool free = step.batch == 0 && step.micro_batch == 0 && step.micro_batches == 0;
+  const bool free = !call.layout && step.batch == 0 && step.micro_batch == 0 && step.micro_batches == 0;
   if (!free || question.request.max_stages == 1 || question.options.replicas == pipeline::Replicas::kFractional) return;
   const std::int64_t batch = planners::usual_batch_of(question);
   if (batch == planners::usual_batch(pipeline::own_samples(question.profile()))) return;
@@ -305,7 +306,7 @@ void ask(Call& call) {
   call.question = make_question(call.options, call.input.profile, call.cluster);
   call.question.request = call.request;
   call.question.framework = call.framework;
-  if (!call.given && !call.layout) fit_to_framework(call);
+  if (!call.given) fit_to_framework(call);
   if (call.given && call.given->measured_step) {
     const std::string other = other_times(*call.given->measured_step, call.question, whose_times(call.runs_in));
     if (other.empty()) {
@@ -377,6 +378,10 @@ ReportOptions report_options(const Call& call, double free_plan_ms) {
                        (options.micro_batch != "auto" && options.micro_batches != "auto");
   report.batch_rounds = call.batch_rounds;
   report.cluster_devices = call.rented ? call.given_cluster.num_devices() : call.cluster.num_devices();
+  std::vector<int> of_servers;
+  for (const machine::ServerGroup& servers : call.cluster.servers) of_servers.push_back(servers.devices);
+  report.may_use_all =
+      !call.framework->even_servers || planners::servers_inexpressible(of_servers, 0, of_servers.front()).empty();
   report.free_plan_ms = free_plan_ms;
   if (limits_plans(*call.framework)) {
     report.framework = call.framework->name;

@@ -23,6 +23,7 @@ struct ReportOptions {
   std::int64_t batch_rounds = 1;       // a batch that nobody gave is a multiple of it, for the framework's pipelines
   double free_plan_ms = 0;             // of a plan with equal replicas: the step of the best without that; 0: not asked
   int cluster_devices = 0;             // of the whole cluster, used or not
+  bool may_use_all = true;             // the framework that is planned for runs on all of them
   std::string framework;               // --for, where it limits plans
   int width = 0;                       // columns of the terminal; 0: lines are as long as they get
   std::string plans_for;               // the framework, and what plans for it hold to; empty: any

@@ -15,6 +15,7 @@
 #include "common/pipeline/cost.h"
 #include "common/pipeline/schedule.h"
 #include "common/pipeline/warmup.h"
+#include "plan/planners/frameworks.h"
 #include "plan/planners/layers.h"
 
 namespace automap::planners {
@@ -755,6 +756,16 @@ void check_replicas(const Layout& layout, std::int64_t batch) {
                 "--batch " + (below > 0 ? std::to_string(below) + " or " : "") + std::to_string(above) + " would do");
 }
 
+// The batch where nobody gives one: that of the cluster's plans, and where the layout's pipeline has no place in it
+// that of plans of as many stages.
+std::int64_t usual_batch_of_layout(const Layout& layout, const Question& question) {
+  const std::int64_t batch = usual_batch_of(question);
+  if (micro_batches_inexpressible(*question.framework, layout.pp, static_cast<int>(batch)).empty()) return batch;
+  Question of_stages = question;
+  of_stages.request.stages = layout.pp;
+  return usual_batch_of(of_stages);
+}
+
 // A layout that does not say how many samples a replica computes at once: of one stage as many as fit in memory, of
 // several what makes the step the shortest.
 ScoredPlan score_sizes(Layout layout, const Question& question) {
@@ -762,7 +773,7 @@ ScoredPlan score_sizes(Layout layout, const Question& question) {
   std::int64_t& batch = of_batch.step.batch;
   std::string departure;
   if (batch == 0) {
-    const std::int64_t usual = usual_batch(pipeline::own_samples(question.profile()));
+    const std::int64_t usual = usual_batch_of_layout(layout, question);
     batch = (usual + layout.dp - 1) / layout.dp * layout.dp;
     if (batch != usual) {
       departure = "a step has " + std::to_string(batch) + " samples: the " + std::to_string(usual) +
@@ -772,7 +783,15 @@ ScoredPlan score_sizes(Layout layout, const Question& question) {
   }
   check_replicas(layout, batch);
   const std::int64_t of_replica = batch / layout.dp;
-  const std::vector<std::int64_t> sizes = replica_sizes(of_replica, question.profile(), kMostGivenMicroBatches);
+  std::vector<std::int64_t> sizes = replica_sizes(of_replica, question.profile(), kMostGivenMicroBatches);
+  const auto refused = [&](std::int64_t size) {
+    const int micro_batches = static_cast<int>(of_replica / size);
+    return !micro_batches_inexpressible(*question.framework, layout.pp, micro_batches).empty();
+  };
+  // Where the framework runs none of them, that is said of the best.
+  if (!std::all_of(sizes.begin(), sizes.end(), refused)) {
+    sizes.erase(std::remove_if(sizes.begin(), sizes.end(), refused), sizes.end());
+  }
   std::optional<ScoredPlan> best;
   std::int64_t chosen = 0;
   MoreMicroBatches more(false);
@@ -895,7 +914,7 @@ ProblemOptions options_of(const Layout& layout, const Question& question) {
   }
   if (asked.batch == 0 && asked.micro_batches == 0) {
     // The batch of every other question, where the layout divides it.
-    const std::int64_t usual = usual_batch(pipeline::own_samples(profile));
+    const std::int64_t usual = usual_batch_of_layout(layout, question);
     if (usual % asked.micro_batch == 0) asked.batch = usual;
   }
   if (asked.batch > 0) check_replicas(layout, asked.batch);

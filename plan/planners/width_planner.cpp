@@ -61,18 +61,14 @@ std::vector<StepSize> WidthPlanner::spread(std::vector<StepSize> sizes) const {
   for (StepSize& size : sizes) size.width = options_.width;
   const std::vector<StepSize> splits = sizes;
   leave_some_free(sizes);
-  // Where no division of all devices is even, one of some of them may be.
-  std::optional<Error> refused;
   try {
     if (equal_replicas_) make_equal(sizes);
     if (lone_replicas_) make_lone(sizes);
   } catch (const Error& e) {
     if (!even_servers_ || e.kind() != ErrorKind::kUsage) throw;
-    refused.emplace(e);
-    sizes.clear();
+    sizes.clear();  // Where no division of all devices is even, one of some of them may be.
   }
   if (even_servers_) make_even(splits, sizes);
-  if (sizes.empty() && refused) throw *refused;
   return sizes;
 }
 

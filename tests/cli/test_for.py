@@ -106,12 +106,23 @@ class For(ProgramTest):
         self.assertIn("96 samples (no --batch: 24 times the model's 4, a multiple of 3 for pipelines of maxtext)",
                       " ".join(result.stdout.split()))
 
+    def test_layouts_that_name_no_sizes_have_the_batch_and_the_rounds_of_plans(self):
+        for cluster, layout, batch in (("config-b", "pp=3,dp=8", 96), ("config-b", "pp=6,dp=4", 96), ("config-c", "pp=3,dp=8", 96),
+                                       ("config-c", "pp=4,dp=8", 64), ("config-c", "pp=3,dp=8,micro-batch-size=4", 96)):
+            with self.subTest(cluster=cluster, layout=layout):
+                plan = self.plan(GPT2, "--cluster", cluster, "--for", "maxtext", "--layout", layout)
+                self.assertEqual(plan["micro_batches"] * plan["micro_batch_samples"], batch)
+                self.assertEqual(plan["micro_batches"] % len(plan["stages"]), 0)
+
     def test_maxtext_stands_evenly_on_servers(self):
         path = self.folder / "uneven.json"
         path.write_text(json.dumps({"schema": "automap.cluster/1", "name": "uneven", "servers": [
             {"count": 1, "devices": 4, "device": "v100-16gb", "inter_gbytes_per_s": 10},
             {"count": 1, "devices": 3, "device": "v100-16gb", "inter_gbytes_per_s": 10}]}))
-        result = run("automap-infer", GPT2, "--cluster", path, "--for", "maxtext", "--batch", "96", "--max-width", "1", "--explore", "off", "--json")
+        asked = ("automap-infer", GPT2, "--cluster", path, "--for", "maxtext", "--batch", "96", "--max-width", "1", "--explore", "off")
+        # Nor is a batch advised that divides by all seven.
+        self.assertNotIn("divides by all", run(*asked).stdout)
+        result = run(*asked, "--json")
         self.assertEqual(result.returncode, 0, result.stderr)
         plan = json.loads(result.stdout)
         self.assertIsNone(plan["to_type"]["cannot"])
@@ -121,7 +132,9 @@ class For(ProgramTest):
 
     def test_maxtexts_pipelines_have_no_dense_layers(self):
         asked = ("deepseek-v2-lite", "--cluster", "h100-2x8", "--for", "maxtext", "--sequence", "256", "--batch", "32", "--explore", "off")
-        self.assert_fails(run("automap-infer", *asked, "--stages", "2"), 2, "--stages 2", "deepseek-v2-lite", "pipeline_parallel_layers=S*K")
+        for measured in ((), ("--measured-step", "0.5", "--layout", "dp=16,zero=3")):
+            self.assert_fails(run("automap-infer", *asked, "--stages", "2", *measured), 2,
+                              "--stages 2", "deepseek-v2-lite", "pipeline_parallel_layers=S*K")
         plan = self.plan(*asked)
         self.assertEqual(len(plan["stages"]), 1)
         self.assertTrue(any("no pipeline is planned: maxtext cannot run" in warning for warning in plan["warnings"]))

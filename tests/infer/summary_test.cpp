@@ -209,6 +209,8 @@ TEST(Summary, NamesAPipelineAndABatchThatDivides) {
   EXPECT_THAT(summary_text(plan, options), HasSubstr("; --batch 36 divides by all 12 devices\n"));
   options.cluster_devices = 16;
   EXPECT_THAT(summary_text(plan, options), Not(HasSubstr("; for")));
+  options.cluster_devices = 12, options.may_use_all = false;
+  EXPECT_THAT(summary_text(plan, options), Not(HasSubstr("divides by all")));
 }
 
 TEST(Summary, FitsItsLinesAndColumns) {

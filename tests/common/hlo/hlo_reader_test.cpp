@@ -120,9 +120,11 @@ TEST(HloReaderTest, FilesOfJaxExportAreToldByTheModuleInThem) {
 }
 
 TEST(HloReaderTest, StableHloNeedsJaxlib) {
+  const char* const before = std::getenv("AUTOMAP_JAX_PYTHON");
+  const std::string kept = before == nullptr ? "" : before;
   ASSERT_EQ(setenv("AUTOMAP_JAX_PYTHON", "/no/such/python", 1), 0);
   const Failure failure = failure_of("module {\n}");
-  unsetenv("AUTOMAP_JAX_PYTHON");
+  before == nullptr ? unsetenv("AUTOMAP_JAX_PYTHON") : setenv("AUTOMAP_JAX_PYTHON", kept.c_str(), 1);
   EXPECT_EQ(failure.kind, ErrorKind::kData);
   EXPECT_THAT(failure.message,
               HasSubstr("x: this is StableHLO, of which jaxlib would make HLO; cannot run /no/such/python"));
