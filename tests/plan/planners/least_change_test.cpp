@@ -123,52 +123,5 @@ TEST(LeastChange, NothingHelpsWhereOneLayerIsTooLarge) {
   EXPECT_THAT(changes(layers(1e6, 0.1), options, {}, request), IsEmpty());
 }
 
-// What helps a layout of four replicas does, and takes as long as is said.
-std::vector<FittingChange> of_layout(const pipeline::Profile& profile, const Layout& layout, StepRequest step = {}) {
-  const Question question{profile, servers(1), whole(), step, quick()};
-  EXPECT_GT(score_layout(layout, question).missing_bytes, 0);
-  return fitting_changes(layout, question);
-}
-
-Layout replicas(std::int64_t micro_batch_size) {
-  Layout layout;
-  layout.dp = 4;
-  layout.micro_batch_size = micro_batch_size;
-  layout.schedule = pipeline::Schedule::k1f1b;
-  return layout;
-}
-
-TEST(LeastChange, OfALayoutEachAloneAndForTheSameBatch) {
-  // A sample stashes 1 GiB of activations.
-  const pipeline::Profile profile = layers(1, 8);
-  const auto found = of_layout(profile, replicas(16));
-  ASSERT_EQ(found.size(), 2u);
-  EXPECT_EQ(found[0].what, "--batch 64 and micro-batch-size=8");
-  EXPECT_EQ(found[1].what, "recompute=layer");
-  StepRequest step;
-  step.batch = 64;
-  const ScoredPlan smaller = score_layout(replicas(8), {profile, servers(1), whole(), step, quick()});
-  EXPECT_EQ(smaller.missing_bytes, 0);
-  EXPECT_DOUBLE_EQ(smaller.simulated_step_ms, found[0].step_ms);
-  EXPECT_EQ(of_layout(profile, replicas(16), step).at(0).what, "micro-batch-size=8");
-  // A number of micro-batches that is given stays.
-  StepRequest two = step;
-  two.micro_batches = 1;
-  EXPECT_EQ(of_layout(profile, replicas(16), two).at(0).what, "recompute=layer");
-}
-
-TEST(LeastChange, OfALayoutSeveralTogetherTheShortest) {
-  // 20 GiB of state, 8 of them with ZeRO 1, and 16 GiB of activations.
-  const auto found = of_layout(layers(5, 8), replicas(16));
-  ASSERT_EQ(found.size(), 1u);
-  EXPECT_THAT(found[0].what, testing::HasSubstr("zero="));
-  EXPECT_THAT(found[0].what, testing::HasSubstr("micro-batch-size="));
-  EXPECT_THAT(found[0].what, testing::Not(testing::HasSubstr("recompute")));  // it is longer
-}
-
-TEST(LeastChange, OfALayoutNothingWhereOneLayerIsTooLarge) {
-  EXPECT_THAT(of_layout(layers(1e6, 0.1), replicas(16)), IsEmpty());
-}
-
 }  // namespace
 }  // namespace automap::planners
