@@ -173,7 +173,17 @@ std::string memory_table(const PlanDocument& document, int width) {
   const bool variants = std::any_of(document.stages.begin(), document.stages.end(),
                                     [](const PlanStage& s) { return s.variant.zero > 0 || s.variant.recompute; });
   std::vector<FittedTable::Column> columns = {{"stage"}};
-  for (const Part& part : used) columns.push_back({part.title, Align::kRight, 50});
+  // The largest parts stay longest where there is no room for all.
+  const auto most = [&](const Part& part) {
+    double bytes = 0;
+    for (const PlanStage& stage : document.stages) bytes = std::max(bytes, stage.memory.*part.bytes);
+    return bytes;
+  };
+  for (const Part& part : used) {
+    const auto smaller =
+        std::count_if(used.begin(), used.end(), [&](const Part& other) { return most(other) < most(part); });
+    columns.push_back({part.title, Align::kRight, 50 + static_cast<int>(smaller)});
+  }
   columns.push_back({same ? "of " + format_bytes(document.stages.front().capacity_bytes) : "of available"});
   if (variants) columns.push_back({"how", Align::kLeft, 90, 10});
   FittedTable table(columns);

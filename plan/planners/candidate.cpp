@@ -167,8 +167,9 @@ std::optional<Candidate> as_asked(const Question& question, const Candidate& one
   if (step.lone_replicas) return no("stages of several replicas are left out");
   if (step.equal_replicas && !equal) return no("its stages have different numbers of replicas");
   if (request.stages > 0 ? stages != request.stages : stages > request.max_stages) {
-    return no(request.stages > 0 ? "--stages " + std::to_string(request.stages) + " leaves it out"
-                                 : "--max-stages " + std::to_string(request.max_stages) + " leaves it out");
+    if (request.stages > 0) return no("--stages " + std::to_string(request.stages) + " leaves it out");
+    return no("it has " + plural(stages, "stage") + ", and --max-stages or --limit allows " +
+              std::to_string(request.max_stages));
   }
   if (std::find(request.schedules.begin(), request.schedules.end(), one.plan.schedule) == request.schedules.end()) {
     return no(std::string("its schedule is ") + to_string(one.plan.schedule));

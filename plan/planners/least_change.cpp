@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <iterator>
 #include <optional>
 #include <set>
@@ -199,46 +200,74 @@ std::vector<FittingChange> fitting_changes(const Question& question, bool limite
   return changes;
 }
 
-std::vector<FittingChange> fitting_changes(const Layout& layout, const Question& question) {
-  std::vector<FittingChange> changes;
-  const auto note = [&](const Layout& changed, const std::string& what) {
-    const std::optional<double> step_ms = fitting_step_ms(changed, question);
-    if (step_ms) changes.push_back({what, *step_ms});
-    return step_ms.has_value();
-  };
+std::vector<FittingChange> fitting_changes(const Layout& layout, const Question& asked) {
   // With a number of micro-batches that is given, smaller ones are another batch.
-  const bool divides = question.step.micro_batches == 0 && layout.micro_batch_size > 1;
-  const auto of_samples = [](std::int64_t samples) { return "micro-batch-size=" + std::to_string(samples); };
-  Layout smaller = layout;
-  while (divides && smaller.micro_batch_size > 1) {
-    smaller.micro_batch_size /= 2;
-    if (note(smaller, of_samples(smaller.micro_batch_size))) break;
+  const bool divides = asked.step.micro_batches == 0 && layout.micro_batch_size > 1;
+  // Without a batch, it follows from the micro-batch: it stays what it is, so that the steps are of the same samples.
+  Question question = asked;
+  std::string batch_words;
+  if (divides && question.step.batch == 0) {
+    const ScoredPlan as_it_is = score_layout(layout, question);
+    const pipeline::PlacedPlan& placed = as_it_is.placed;
+    question.step.batch = std::llround(placed.problem().micro_batch_samples() * placed.problem().micro_batches());
+    batch_words = "--batch " + std::to_string(question.step.batch) + " and ";
   }
   const bool layers = !question.profile().layer.empty() && question.profile().forward_fraction < 1;
+  const bool may_recompute = layers && !layout.variant.recompute;
+  constexpr int kHighestZero = 3;
+  const auto words_of = [&](const Layout& changed) {
+    std::vector<std::string> words;
+    const bool smaller = changed.micro_batch_size < layout.micro_batch_size;
+    if (smaller) words.push_back("micro-batch-size=" + std::to_string(changed.micro_batch_size));
+    if (changed.variant.recompute && !layout.variant.recompute) words.emplace_back("recompute=layer");
+    if (changed.variant.zero > layout.variant.zero) words.push_back("zero=" + std::to_string(changed.variant.zero));
+    return (smaller ? batch_words : "") + join(words, ",");
+  };
+  // The largest part of the layout's micro-batches with which it fits; `smaller`: that they are is part of the change.
+  const auto largest_fitting = [&](Layout changed, bool smaller) -> std::optional<FittingChange> {
+    if (smaller) changed.micro_batch_size /= 2;
+    while (true) {
+      if (const std::optional<double> step_ms = fitting_step_ms(changed, question)) {
+        return FittingChange{words_of(changed), *step_ms};
+      }
+      if (!divides || changed.micro_batch_size <= 1) return std::nullopt;
+      changed.micro_batch_size /= 2;
+    }
+  };
+
+  std::vector<FittingChange> changes;
+  if (divides) {
+    if (auto change = largest_fitting(layout, true)) changes.push_back(std::move(*change));
+  }
+  const auto note = [&](const Layout& changed) {
+    const std::optional<double> step_ms = fitting_step_ms(changed, question);
+    if (step_ms) changes.push_back({words_of(changed), *step_ms});
+    return step_ms.has_value();
+  };
   Layout again = layout;
   again.variant.recompute = true;
-  if (layers && !layout.variant.recompute) note(again, "recompute=layer");
+  if (may_recompute) note(again);
   Layout sharded = layout;
-  constexpr int kHighestZero = 3;
   while (sharded.variant.zero < kHighestZero) {
     ++sharded.variant.zero;
-    if (note(sharded, "zero=" + std::to_string(sharded.variant.zero))) break;
+    if (note(sharded)) break;
   }
   if (!changes.empty()) return changes;
+  // Several of them, the shortest.
   for (int zero = layout.variant.zero; zero <= kHighestZero; ++zero) {
-    Layout all = layout;
-    std::vector<std::string> words;
-    if (divides) {
-      all.micro_batch_size = 1;
-      words.push_back(of_samples(1));
+    for (const bool recompute : {false, true}) {
+      if (recompute && !may_recompute) continue;
+      Layout all = layout;
+      all.variant.zero = zero;
+      if (recompute) all.variant.recompute = true;
+      std::optional<FittingChange> change = largest_fitting(all, false);
+      if (!change) continue;
+      if (changes.empty()) {
+        changes.push_back(std::move(*change));
+      } else if (change->step_ms < changes.front().step_ms) {
+        changes.front() = std::move(*change);
+      }
     }
-    if (layers && !layout.variant.recompute) {
-      all.variant.recompute = true;
-      words.emplace_back("recompute=layer");
-    }
-    all.variant.zero = zero;
-    if (zero > layout.variant.zero) words.push_back("zero=" + std::to_string(zero));
-    if (words.size() > 1 && note(all, join(words, ","))) break;
   }
   return changes;
 }

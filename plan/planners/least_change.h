@@ -21,9 +21,9 @@ struct FittingChange {
 // Options are named as automap-infer has them; `limited`: --limit says which kinds of plans there are.
 std::vector<FittingChange> fitting_changes(const Question& question, bool limited);
 
-// Changes of a layout that does not fit with which it does, by what its words would be: a smaller micro-batch,
-// recomputation, a higher ZeRO level; all of them together where none is enough alone. Empty: not even these help.
-// Those that the question's framework cannot run are left out.
+// Changes of a layout that does not fit with which it does, for the same batch, by what its words would be: a smaller
+// micro-batch, recomputation, a higher ZeRO level; where none is enough alone, the several of them with the shortest
+// step. Empty: not even these help. Those that the question's framework cannot run are left out.
 std::vector<FittingChange> fitting_changes(const Layout& layout, const Question& question);
 
 }  // namespace automap::planners

@@ -266,6 +266,21 @@ class Infer(ProgramTest):
         self.assertGreater(free["stages"][0]["memory_bytes"], free["stages"][0]["capacity_bytes"])
         self.assertTrue(any("does not fit" in w for w in free["warnings"]), free["warnings"])
 
+    def test_a_layout_that_does_not_fit_gets_a_way_out(self):
+        on = (self.put("heavy.csv", profile_csv(8, w_bytes=1e9, stash_bytes=1e6)), "--cluster", "config-c", "--batch", 64)
+        done = run("automap-infer", *on, "--layout", "dp=4,micro-batch-size=4", "--json")
+        self.assertEqual(done.returncode, 4, done.stderr)
+        told = [w for w in json.loads(done.stdout)["warnings"] if w.startswith("it would fit with ")]
+        self.assertEqual(len(told), 1, done.stderr)
+        words, step = re.match(r"it would fit with (\S+) \(a step of ([^)]*)\)", told[0]).groups()
+        followed = run("automap-infer", *on, "--layout", "dp=4,micro-batch-size=4," + words)
+        self.assertEqual(followed.returncode, 0, followed.stderr)
+        self.assertIn(step, followed.stdout)
+        hopeless = (self.put("hopeless.csv", profile_csv(2, w_bytes=1e12)), *on[1:])
+        done = run("automap-infer", *hopeless, "--layout", "dp=4,micro-batch-size=4")
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertIn("do not make this layout fit", done.stderr)
+
     def test_same_question_same_answer(self):
         path = self.small(c_ms=[1 + i % 5 for i in range(40)])
         plans = []
