@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "common/base/check.h"
 #include "common/base/error.h"
 #include "common/base/join.h"
 #include "common/base/numbers.h"
@@ -31,7 +32,7 @@ double within_of(const std::string& text) {
   const double percent = std::strtod(text.c_str(), &end);
   while (*end == ' ') ++end;
   if (text.find_first_not_of("0123456789. %") != std::string::npos || std::string(end) != "%" ||
-      !(percent >= 0 && percent <= 1e4)) {
+      text.find_first_of("0123456789") == std::string::npos || !(percent >= 0 && percent <= 1e4)) {
     throw Error(ErrorKind::kUsage,
                 "--within: found '" + printable(text) + "', expected how much longer than the fastest, in percent",
                 "as in --within 10%");
@@ -274,7 +275,7 @@ std::vector<Rented> rented_parts(const Cluster& cluster) {
 std::optional<Rented> part_between(const Cluster& cluster, const std::vector<Rented>& rented,
                                    const std::vector<FrontierPoint>& points, const FrontierRequest& request) {
   if (cluster.servers.size() != 1) return std::nullopt;
-  const std::optional<std::size_t> chosen = choose(points, request, cluster.name);
+  const std::optional<std::size_t> chosen = choose(points, request);
   if (!chosen || rented[*chosen].servers.empty()) return std::nullopt;
   const int own = rented[*chosen].servers.front();
   int below = 0, above = cluster.servers.front().count + 1;
@@ -292,14 +293,13 @@ std::optional<Rented> part_between(const Cluster& cluster, const std::vector<Ren
   return std::nullopt;
 }
 
-std::optional<std::size_t> choose(const std::vector<FrontierPoint>& points, const FrontierRequest& request,
-                                  const std::string& cluster) {
+std::optional<std::size_t> choose(const std::vector<FrontierPoint>& points, const FrontierRequest& request) {
   double least_ms = kInfinity;
   for (const FrontierPoint& point : points) {
     if (point.found()) least_ms = std::min(least_ms, point.step_ms);
   }
   const std::string unit = unit_of(request, points);
-  std::optional<std::size_t> chosen, nearest;
+  std::optional<std::size_t> chosen;
   const auto order = [&](const FrontierPoint& point) {
     const double cost = point.cost.per_step, devices = point.devices;
     if (request.least == "time") return std::make_tuple(point.step_ms, devices, cost);
@@ -309,24 +309,28 @@ std::optional<std::size_t> choose(const std::vector<FrontierPoint>& points, cons
   for (std::size_t p = 0; p < points.size(); ++p) {
     const FrontierPoint& point = points[p];
     if (!point.found()) continue;
-    if (!nearest || rate_of(point, unit) > rate_of(points[*nearest], unit)) nearest = p;
+    if (request.reach && rate_of(point, unit) == 0) {
+      throw Error(ErrorKind::kUsage, "--reach: how many " + unit + " this model has is not known",
+                  "ask for samples, as in --reach 64samples");
+    }
     if (request.within && point.step_ms > least_ms * (1 + *request.within)) continue;
     if (request.reach && rate_of(point, unit) < *request.reach) continue;
     if (!chosen || order(point) < order(points[*chosen])) chosen = p;
   }
-  if (!nearest || chosen) return chosen;
-  if (rate_of(points[*nearest], unit) == 0) {
-    throw Error(ErrorKind::kUsage, "--reach: how many " + unit + " this model has is not known",
-                "ask for samples, as in --reach 64samples");
-  }
-  const double most = rate_of(points[*nearest], unit);
-  const bool both = request.within && most >= *request.reach;
-  throw Error(ErrorKind::kInfeasible,
-              "no part of cluster '" + printable(cluster) + "' reaches " + format_number(*request.reach, 6) + " " +
-                  unit + " a second" + (both ? " within that of the fastest" : "") + "; the most is " +
-                  format_number(most, 6) + ", on " + plural(points[*nearest].devices, "device") + " (" +
-                  points[*nearest].servers + ")",
-              "name a larger --cluster, or --reach " + at_most_text(most) + unit + " at most");
+  return chosen;
+}
+
+Error unreached(const std::vector<FrontierPoint>& points, const FrontierRequest& request, const std::string& cluster) {
+  const std::string unit = unit_of(request, points);
+  const auto most = std::max_element(points.begin(), points.end(),
+                                     [&](const auto& a, const auto& b) { return rate_of(a, unit) < rate_of(b, unit); });
+  AM_CHECK(request.reach && most != points.end() && most->found());
+  const double rate = rate_of(*most, unit);
+  return Error(ErrorKind::kInfeasible,
+               "no part of cluster '" + printable(cluster) + "' reaches " + format_number(*request.reach, 6) + " " +
+                   unit + " a second; the most is " + format_number(rate, 6) + ", on " +
+                   plural(most->devices, "device") + " (" + most->servers + ")",
+               "name a larger --cluster, or --reach " + at_most_text(rate) + unit + " at most");
 }
 
 pipeline::PlanFrontier frontier_of(std::vector<FrontierPoint> points, std::size_t chosen,

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/error.h"
 #include "common/base/options.h"
 #include "common/machine/cluster.h"
 #include "common/pipeline/plan_price.h"
@@ -42,11 +43,12 @@ std::vector<Rented> rented_parts(const machine::Cluster& cluster);
 std::optional<Rented> part_between(const machine::Cluster& cluster, const std::vector<Rented>& rented,
                                    const std::vector<pipeline::FrontierPoint>& points, const FrontierRequest& request);
 
-// The number of the point that the request asks for, those without a plan left out; nothing: none has one. Throws
-// Error(kInfeasible) that says the best where none reaches what is asked for, and Error(kUsage) where tokens are asked
-// for and not known.
-std::optional<std::size_t> choose(const std::vector<pipeline::FrontierPoint>& points, const FrontierRequest& request,
-                                  const std::string& cluster);
+// The number of the point that the request asks for, those without a plan left out; nothing: none has one, or none
+// reaches what is asked for. Throws Error(kUsage) where tokens are asked for and not known.
+std::optional<std::size_t> choose(const std::vector<pipeline::FrontierPoint>& points, const FrontierRequest& request);
+// Of points of which some have plans, and none reaches what is asked for: says the most that one does.
+Error unreached(const std::vector<pipeline::FrontierPoint>& points, const FrontierRequest& request,
+                const std::string& cluster);
 
 // All points in order of devices, with the best marked.
 pipeline::PlanFrontier frontier_of(std::vector<pipeline::FrontierPoint> points, std::size_t chosen,

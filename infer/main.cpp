@@ -830,6 +830,29 @@ std::unique_ptr<AskedPart> ask_part(PartsCall& of, const Rented& rented) {
   return asked;
 }
 
+// Nothing: a signal came. What was looked at before is planned again only where a later part was so much faster that
+// the best so far no longer does.
+std::unique_ptr<AskedPart> ask_again(PartsCall& of, const Rented& rented) {
+  try {
+    std::unique_ptr<AskedPart> asked = ask_part(of, rented);
+    if (!StopToken::stop_requested()) return asked;
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::kStopped) throw;
+  }
+  return nullptr;
+}
+
+void take_figures(const AskedPart& asked, pipeline::FrontierPoint* point) {
+  const PlanDocument& document = asked.document;
+  const pipeline::PlanUtilization& use = document.utilization;
+  point->step_ms = document.simulated_step_ms;
+  point->samples_per_s = use.samples_per_s;
+  point->tokens_per_s = use.tokens_per_s;
+  point->cost =
+      pipeline::cost_of(price_per_hour(asked.call.cluster), point->step_ms, use.samples_per_s, use.tokens_per_s);
+  point->plan = kind_text(document);
+}
+
 // Asks about parts of the cluster, and prints the answer of the one that is chosen; the program's exit code.
 int run_frontier(Call& call, int argc, char** argv, const FrontierRequest& request) {
   const StopToken stop;
@@ -849,17 +872,12 @@ int run_frontier(Call& call, int argc, char** argv, const FrontierRequest& reque
     std::unique_ptr<AskedPart> asked;
     try {
       asked = ask_part(of, rented[p]);
-      const PlanDocument& document = asked->document;
-      const pipeline::PlanUtilization& use = document.utilization;
-      point.step_ms = document.simulated_step_ms;
-      point.samples_per_s = use.samples_per_s;
-      point.tokens_per_s = use.tokens_per_s;
-      point.cost =
-          pipeline::cost_of(price_per_hour(rented[p].cluster), point.step_ms, use.samples_per_s, use.tokens_per_s);
-      point.plan = kind_text(document);
+      take_figures(*asked, &point);
     } catch (const Error& e) {
       if (e.kind() == ErrorKind::kStopped && chosen) break;
-      if (e.kind() != ErrorKind::kInfeasible) throw;
+      // What is a question about the whole cluster may be none about a part: four stages on two devices.
+      const bool misfits = e.kind() == ErrorKind::kUsage && !rented[p].whole;
+      if (e.kind() != ErrorKind::kInfeasible && !misfits) throw;
       point.why = e.what();
       if (!first) first = e;
     }
@@ -867,7 +885,7 @@ int run_frontier(Call& call, int argc, char** argv, const FrontierRequest& reque
     // A search that was stopped says little of its part, but may be all there is.
     if (stopped && chosen) break;
     points.push_back(std::move(point));
-    chosen = choose(points, request, cluster.name);
+    chosen = choose(points, request);
     if (chosen == p) {
       best = std::move(asked);
       kept = p;
@@ -875,15 +893,20 @@ int run_frontier(Call& call, int argc, char** argv, const FrontierRequest& reque
     if (p + 1 < rented.size() || stopped) continue;
     if (std::optional<Rented> next = part_between(cluster, rented, points, request)) rented.push_back(*std::move(next));
   }
-  if (!chosen) throw *first;
-  stopped = StopToken::stop_requested();
+  if (!chosen) {
+    const bool any = std::any_of(points.begin(), points.end(), [](const auto& point) { return point.found(); });
+    if (stopped) throw Error(ErrorKind::kStopped, "stopped by a signal before a part did what is asked for");
+    throw any ? unreached(points, request, cluster.name) : *first;
+  }
   if (chosen != kept) {
-    if (stopped) {
-      chosen = kept;
+    if (std::unique_ptr<AskedPart> again = ask_again(of, rented[*chosen])) {
+      best = std::move(again);
+      take_figures(*best, &points[*chosen]);  // under a time limit they may be others
     } else {
-      best = ask_part(of, rented[*chosen]);
+      chosen = kept;
     }
   }
+  stopped = StopToken::stop_requested();
   best->document.frontier = frontier_of(std::move(points), *chosen, request);
   best->document.frontier->stopped = stopped;
   if (stopped) {

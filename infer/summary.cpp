@@ -143,7 +143,7 @@ std::string batch_text(const PlanDocument& document, const ReportOptions& option
   }
   if (document.stages.size() > 1) out += std::string(", schedule ") + to_string(document.plan.schedule);
   // Somebody chose a number that leaves replicas of one device with different shares, or devices without any.
-  const int devices = options.cluster_devices;
+  const int devices = document.frontier ? document.frontier->chosen().devices : options.cluster_devices;
   if (options.batch_given && options.may_use_all && devices > 1 && batch > devices && batch % devices != 0) {
     const long long below = batch / devices * devices, above = below + devices;
     out += "; --batch " + std::to_string(batch - below < above - batch ? below : above) + " divides by all " +

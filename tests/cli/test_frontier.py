@@ -97,6 +97,13 @@ class Frontier(ProgramTest):
         self.plan(*on, "--reach", failed.stderr.split("--reach ")[1].split(" at most")[0])
         self.assert_fails(run("automap-infer", *on, "--reach", "5 tokens/s"), 2, "tokens", "not known", "samples")
 
+    def test_what_is_no_question_about_a_part_is_a_row_and_about_the_whole_an_error(self):
+        on = (self.model(), "--cluster", self.cluster(servers(4, 1, "slow")), "--batch", "32", "--minimize", "devices")
+        points = self.plan(*on, "--stages", "3")["frontier"]["points"]
+        self.assertEqual([p["found"] for p in points], [False, False, True, True])
+        self.assertIn("3 stages on 2 devices", points[1]["why"])
+        self.assert_fails(run("automap-infer", *on, "--stages", "5"), 2, "5 stages on 4 devices")
+
     def test_servers_of_several_kinds_keep_their_numbers(self):
         path = self.cluster(servers(2, 1, "slow", price_per_device_hour=1), servers(2, 2, "fast", price_per_device_hour=1.5))
         on = (self.model(), "--cluster", path, "--batch", "32")
@@ -124,7 +131,7 @@ class Frontier(ProgramTest):
 
     def test_text_fits_and_says_the_choice(self):
         page = self.folder / "page.html"
-        result = run("automap-infer", TINY, "--cluster", "config-a", "--price", "v100-16gb=0.5", "--minimize", "cost", "--within", "50%", "--report", page)
+        result = run("automap-infer", TINY, "--cluster", "config-a", "--price", "v100-16gb=0.5", "--minimize", "cost", "--within", "50%", "--batch", "72", "--report", page)
         self.assertEqual(result.returncode, 0, result.stderr)
         head = result.stdout.split("To type")[0]
         self.assertLessEqual(max(map(len, head.splitlines())), 100)
@@ -132,6 +139,8 @@ class Frontier(ProgramTest):
         self.assertIn("Costs ", head)
         self.assertIn(" an hour for all devices", head)
         self.assertEqual(head.count(" chosen "), 1)
+        # Nobody who rents a part asks what divides by the whole cluster.
+        self.assertNotIn("divides by all 16 devices", head)
         self.assertIn("a step costs", head)
         self.assertIn("How many devices", page.read_text())
 
@@ -166,7 +175,7 @@ class Frontier(ProgramTest):
         for arguments, parts in ((("--minimize", "cost"), ("no price of servers[1] (fast)", "--price")), (("--minimize", "devices"), ("servers[1] (fast)",)),
                                  (("--price", "slow=2,fast=x"), ("--price: found 'x'",)), (("--price", "-1"), ("--price: found '-1'",)), (("--price", "quick=1"), ("no device 'quick'",)),
                                  (("--price", "slow=1,slow=2"), ("twice",)), (("--price", "slow=1,2"), ("--price: found",)), (("--within", "10%"), ("without --minimize", "--minimize cost")),
-                                 (("--minimize", "cost", "--within", "0.1"), ("in percent",)), (("--minimize", "time", "--within", "10%"), ("change nothing",)),
+                                 (("--minimize", "cost", "--within", "0.1"), ("in percent",)), (("--minimize", "cost", "--within", "%"), ("in percent",)), (("--minimize", "time", "--within", "10%"), ("change nothing",)),
                                  (("--minimize", "time", "--reach", "5"), ("change nothing",)), (("--reach", "fast"), ("--reach: found 'fast'", "250k")), (("--reach", "0"), ("above 0",)),
                                  (("--reach", "5 apples"), ("found '5 apples'",)), (("--minimize", "cost", "--vary", "batch=1,2"), ("--vary does not fit",)),
                                  (("--minimize", "cost", "--layout", "dp=2,pp=1"), ("--layout does not fit",))):
