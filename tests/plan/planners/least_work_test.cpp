@@ -56,6 +56,19 @@ TEST(LeastWork, TheHeadersCase) {
   EXPECT_NEAR(least_work_bound_ms(profile_of({1, 3}), two_alike(), Replicas::kWhole, 8), 16, 1e-6);
 }
 
+TEST(LeastWork, DevicesThatNoServerHasMakeNothingFaster) {
+  Profile profile = profile_of({1, 3});
+  profile.times = {{"d", {1}, {{1, 1}}, {{2, 2}}, {0, 0}}};
+  Cluster more = two_alike();
+  more.devices["fast"].relative_speed = 4;
+  EXPECT_EQ(least_work_bound_ms(profile, more, Replicas::kWhole, 8),
+            least_work_bound_ms(profile, two_alike(), Replicas::kWhole, 8));
+  EXPECT_EQ(least_step_bound_ms(profile, more, Replicas::kWhole, 8),
+            least_step_bound_ms(profile, two_alike(), Replicas::kWhole, 8));
+  EXPECT_EQ(SampleTimes(profile, more, Replicas::kWhole).least_ms(1),
+            SampleTimes(profile, two_alike(), Replicas::kWhole).least_ms(1));
+}
+
 TEST(LeastWork, TheBestNumberOfSamplesAndTheBestWidth) {
   Profile profile = profile_of({1, 3});
   // Per sample 3 and 2 in the first position, 4 and 5 in the second.
