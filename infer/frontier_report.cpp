@@ -6,6 +6,7 @@
 #include "common/base/fitted_table.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
+#include "infer/no_plan.h"
 
 namespace automap::infer {
 namespace {
@@ -86,7 +87,7 @@ std::string frontier_text(const PlanFrontier& frontier, int width) {
       row.insert(row.end(), priced ? 4 : 2, "-");
     }
     row.push_back(mark_of(point));
-    row.push_back(point.found() ? point.plan : "no plan: " + point.why);
+    row.push_back(point.found() ? point.plan : no_plan_text(point.why));
     table.add_row(std::move(row));
   }
   return wrap_lines("What numbers of devices take" + std::string(priced ? " and cost" : "") +

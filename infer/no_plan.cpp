@@ -53,4 +53,8 @@ std::string what_makes_fit(const planners::Layout& layout, const planners::Quest
              : text;
 }
 
+std::string no_plan_text(const std::string& why) {
+  return "no plan: " + why.substr(0, why.find(". "));
+}
+
 }  // namespace automap::infer

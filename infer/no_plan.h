@@ -1,6 +1,8 @@
 // Explains why a question has no plan, with a hint to what would give it one.
 #pragma once
 
+#include <string>
+
 #include "plan/planners/planner.h"
 #include "plan/planners/question.h"
 #include "plan/planners/score.h"
@@ -14,5 +16,8 @@ namespace automap::infer {
 
 // What would make a layout fit into memory that does not, in a sentence.
 std::string what_makes_fit(const planners::Layout& layout, const planners::Question& question);
+
+// The first sentence of a reason, for a cell of a table in a terminal.
+std::string no_plan_text(const std::string& why);
 
 }  // namespace automap::infer

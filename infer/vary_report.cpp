@@ -8,6 +8,7 @@
 #include "common/base/json_text.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
+#include "infer/no_plan.h"
 #include "infer/summary.h"
 #include "infer/utilization.h"
 
@@ -94,7 +95,7 @@ std::string vary_text(const VariedRows& rows, int width) {
                      {"plan", Align::kLeft, FittedTable::kNeeded, 16}});
   for (const VariedRow& row : rows.rows) {
     if (!row.plan) {
-      table.add_row({row.value, "-", "-", "-", "-", "-", "-", "no plan: " + row.why});
+      table.add_row({row.value, "-", "-", "-", "-", "-", "-", no_plan_text(row.why)});
       continue;
     }
     const PlanDocument& plan = *row.plan;
