@@ -195,7 +195,8 @@ void declare_step(OptionTable& table, InferOptions& o) {
            "whole: a replica computes whole samples; equal: every stage has as many, as a mesh needs it; fractional: g "
            "devices take 1/g of any micro-batch (the papers)")
       .choices({"whole", "equal", "fractional"})
-      .traits(kInProvenance | kAsked | narrows(4) | kOfGivenPlan);
+      .traits(kInProvenance | kAsked | narrows(4) | kOfGivenPlan)
+      .advanced();
   table
       .add(&o.gradient_sync, "gradient-sync",
            "overlap: in buckets beside the last backward; after: all of it behind (the papers)")
@@ -254,7 +255,8 @@ void declare_plan(OptionTable& table, InferOptions& o) {
            "most devices of one replica, which hold its tensors in parts (tensor parallelism); 1: none. For models")
       .range(1, machine::kMaxDevices)
       .metavar("T")
-      .traits(kInProvenance | kAsked | narrows(8) | kAskedAgain);
+      .traits(kInProvenance | kAsked | narrows(8) | kAskedAgain)
+      .advanced();
   table
       .add(
           &o.input.sequence_parallel, "sequence-parallel",
@@ -335,7 +337,8 @@ void declare_given(OptionTable& table, InferOptions& o) {
                    "what a step of the --layout took on your machines: says by what factor the estimate is off, and "
                    "plans with times corrected by it")
       .range(1e-6, 1e6)
-      .traits(kAsked);
+      .traits(kAsked)
+      .advanced();
   table.group("How many devices to rent");
   table
       .add(
@@ -514,7 +517,8 @@ void declare_output(OptionTable& table, InferOptions& o) {
       .add(&o.trace, "trace",
            "the same as trace events (JSON), which https://ui.perfetto.dev and chrome://tracing open")
       .writes_file()
-      .metavar("FILE");
+      .metavar("FILE")
+      .advanced();
   table
       .add(&o.report, "report",
            "also the answer as a page (.html) to look at and to send: devices by role, timeline, memory, bounds")

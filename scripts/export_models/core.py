@@ -33,8 +33,7 @@ class Model:
     frozen: tuple = ()  # name prefixes ("img/") of parameters that are never trained
     donate: tuple = ()  # argument numbers
     locations: bool = False  # keep file names, lines and stack frames in the text
-    # Beside the text: "stripped" (no metadata), "proto" (binary and JSON), "stablehlo" (text, bytecode, jax.export).
-    forms: tuple = ()
+    forms: tuple = ()  # "stripped" (no metadata), "proto" (binary and JSON), "stablehlo" (text, bytecode, jax.export)
     plain: bool = False  # stored without gzip, to be read by people
 
 

@@ -11,7 +11,8 @@ from programs import BIN, SOURCE, ProgramTest, run
 ROOMS = sorted({room["folder"].split("/")[0] for room in json.loads((SOURCE / "cmake/rooms.json").read_text())["rooms"]})
 PROGRAMS = ["automap-profile", "automap-infer", "automap-search", "automap-compare", "automap-inspect", "automap-datagen", "automap-train", "automap-emit"]
 SEARCH_COMMANDS = ["opp", "adp", "apply", "propagate", "explain", "placement", "soap", "heuristics"]
-SCRIPTS = {"automap-apply-plan": "scripts/apply_plan.py", "automap-emit-sdy": "scripts/emit_sdy.py", "automap-run": "python/automap/command.py"}
+SCRIPTS = {"automap-apply-plan": "scripts/apply_plan.py", "automap-emit-sdy": "scripts/emit_sdy.py", "automap-run": "python/automap/command.py",
+           "automap-from-stablehlo": "python/automap/stablehlo.py", "automap-export-torch": "python/automap/export_torch.py"}
 # Named like programs, and are none: packages of CMake and of Debian, names of files.
 OTHER_NAMES = {"automap-config", "automap-targets", "automap-output", "automap-cli", "automap-plan", "automap-trainer"}
 # Options of XLA, TensorBoard, and of the frameworks and launchers that automap-emit writes for.

@@ -287,6 +287,7 @@ TEST(HloCost, FixturesAgreeWithXla) {
   for (const auto& model : manifest.at("models")) {
     for (const auto& form : model.at("forms")) {  // text, without metadata, binary and JSON protobuf
       const std::string path = folder + form["file"].get<std::string>();
+      if (path.find("/stablehlo/") != std::string::npos) continue;  // needs jaxlib: cli.test_stablehlo
       const ModuleCost cost = analyze_cost(hlo::load_hlo(path).graph);
       // XLA adds in single precision, so its own totals carry an error of this order.
       const auto agrees = [&](double ours, const char* key) {
