@@ -17,6 +17,8 @@ using planners::SweptLayout;
 
 namespace {
 
+using Align = FittedTable::Align;
+
 pipeline::PlanUtilization use_of(const SweepUse& of, const SweptLayout& one) {
   std::vector<int> devices(static_cast<std::size_t>(one.layout.dp * one.layout.pp * one.layout.tp));
   std::iota(devices.begin(), devices.end(), 0);
@@ -29,7 +31,6 @@ pipeline::PlanUtilization use_of(const SweepUse& of, const SweptLayout& one) {
 std::string sweep_text(const SweepUse& of) {
   const std::vector<SweptLayout>& layouts = of.sweep.layouts;
   const double batch = layouts.front().batch();
-  using Align = FittedTable::Align;
   FittedTable table({{"layout", Align::kLeft, FittedTable::kNeeded, 22},
                      {"micro-batches", Align::kRight, 20},
                      {"step"},
