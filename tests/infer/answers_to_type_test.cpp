@@ -14,7 +14,6 @@
 #include "plan/planners/kinds.h"
 #include "tests/plan/planners/random_policy.h"
 #include "tests/plan/planners/random_width.h"
-#include "tests/sanitized.h"
 
 namespace automap::infer {
 namespace {
@@ -75,7 +74,7 @@ TEST(AnswersToType, WhatIsPlannedForAFrameworkCanBeTypedForIt) {
   std::vector<planners::KindRow> kinds = planners::uniform_kinds();
   kinds.insert(kinds.end(), planners::beside_kinds().begin(), planners::beside_kinds().end());
   const char* const more = std::getenv("AUTOMAP_MORE_PROBLEMS");
-  const std::uint64_t kProblems = more != nullptr ? std::strtoull(more, nullptr, 10) : kSanitized ? 5 : 10;
+  const std::uint64_t kProblems = more != nullptr ? std::strtoull(more, nullptr, 10) : 10;
   std::uint64_t typed = 0;
   int pipelines = 0, servers = 0;
   for (std::uint64_t seed = 0; seed < kProblems; ++seed) {
