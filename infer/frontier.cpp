@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -18,6 +17,7 @@
 namespace automap::infer {
 namespace {
 
+using machine::are_alike_and_as_dear;
 using machine::Cluster;
 using machine::ServerGroup;
 using pipeline::FrontierPoint;
@@ -85,44 +85,38 @@ std::vector<int> numbers_of(int all, bool few) {
   return out;
 }
 
-// The servers of two groups may stand for one another.
-bool are_same(const ServerGroup& a, const ServerGroup& b) {
-  return a.devices == b.devices && a.device == b.device && a.intra_gbytes_per_s == b.intra_gbytes_per_s &&
-         a.inter_gbytes_per_s == b.inter_gbytes_per_s && a.links == b.links &&
-         a.price_per_device_hour == b.price_per_device_hour;
-}
-
 // That `counts` take no server of a group while one like it in front is left.
 bool takes_first_ones(const Cluster& cluster, const std::vector<int>& counts) {
   for (std::size_t g = 1; g < counts.size(); ++g) {
     for (std::size_t f = 0; f < g && counts[g] > 0; ++f) {
-      if (counts[f] < cluster.servers[f].count && are_same(cluster.servers[f], cluster.servers[g])) return false;
+      if (counts[f] < cluster.servers[f].count && are_alike_and_as_dear(cluster.servers[f], cluster.servers[g]))
+        return false;
     }
   }
   return true;
 }
 
-Rented rent(const Cluster& cluster, std::vector<int> devices) {
+Rented rent(const Cluster& cluster, const std::vector<machine::ServerShare>& shares) {
   Rented rented;
+  std::vector<int> devices = machine::devices_of(cluster, shares);
   rented.whole = static_cast<int>(devices.size()) == cluster.num_devices();
   rented.cluster = rented.whole ? cluster : machine::as_whole(machine::on_devices(cluster, devices));
   rented.devices = std::move(devices);
   return rented;
 }
 
-int first_device(const Cluster& cluster, std::size_t group) {
+int first_server(const Cluster& cluster, std::size_t group) {
   int first = 0;
-  for (std::size_t g = 0; g < group; ++g) first += cluster.servers[g].count * cluster.servers[g].devices;
+  for (std::size_t g = 0; g < group; ++g) first += cluster.servers[g].count;
   return first;
 }
 
 Rented rent_servers(const Cluster& cluster, const std::vector<int>& counts) {
-  std::vector<int> devices;
+  std::vector<machine::ServerShare> shares;
   for (std::size_t g = 0; g < counts.size(); ++g) {
-    const int first = first_device(cluster, g);
-    for (int d = 0; d < counts[g] * cluster.servers[g].devices; ++d) devices.push_back(first + d);
+    for (int s = 0; s < counts[g]; ++s) shares.push_back({first_server(cluster, g) + s, cluster.servers[g].devices});
   }
-  Rented rented = rent(cluster, std::move(devices));
+  Rented rented = rent(cluster, shares);
   rented.servers = counts;
   return rented;
 }
@@ -245,7 +239,7 @@ std::string servers_text(const Rented& rented) {
   for (std::size_t g = 0; g < groups.size();) {
     int count = 0;
     const std::size_t first = g;
-    for (; g < groups.size() && are_same(groups[first], groups[g]); ++g) count += groups[g].count;
+    for (; g < groups.size() && are_alike_and_as_dear(groups[first], groups[g]); ++g) count += groups[g].count;
     out += (out.empty() ? "" : " + ") + std::to_string(count) + " x " + std::to_string(groups[first].devices) + " " +
            groups[first].device;
   }
@@ -262,9 +256,7 @@ std::vector<Rented> rented_parts(const Cluster& cluster) {
     alone[g] = 1;
     if (!takes_first_ones(cluster, alone)) continue;
     for (int devices = 1; devices < cluster.servers[g].devices; devices *= 2) {
-      std::vector<int> numbers(at(devices));
-      std::iota(numbers.begin(), numbers.end(), first_device(cluster, g));
-      parts.push_back(rent(cluster, std::move(numbers)));
+      parts.push_back(rent(cluster, {{first_server(cluster, g), devices}}));
     }
   }
   std::stable_sort(parts.begin(), parts.end(),

@@ -37,6 +37,18 @@ std::string target_text(const PlanFrontier& frontier) {
          "/s or more";
 }
 
+// What a part takes and, where prices are known, costs: a cell each; empty where it has no plan.
+std::vector<std::string> figures_of(const FrontierPoint& point, bool tokens, bool priced) {
+  if (!point.found()) return {};
+  std::vector<std::string> cells = {format_ms(point.step_ms),
+                                    reached_text(tokens ? point.tokens_per_s : point.samples_per_s)};
+  if (priced) {
+    cells.push_back(format_number(point.cost.per_step));
+    cells.push_back(format_number(tokens ? point.cost.per_billion_tokens : point.cost.per_million_samples));
+  }
+  return cells;
+}
+
 std::string mark_of(const FrontierPoint& point) {
   return point.chosen ? "chosen" : point.best ? "best" : "";
 }
@@ -76,16 +88,9 @@ std::string frontier_text(const PlanFrontier& frontier, int width) {
   FittedTable table(columns);
   for (const FrontierPoint& point : frontier.points) {
     std::vector<std::string> row = {std::to_string(point.devices), point.servers};
-    if (point.found()) {
-      row.push_back(format_ms(point.step_ms));
-      row.push_back(reached_text(tokens ? point.tokens_per_s : point.samples_per_s));
-      if (priced) {
-        row.push_back(format_number(point.cost.per_step));
-        row.push_back(format_number(tokens ? point.cost.per_billion_tokens : point.cost.per_million_samples));
-      }
-    } else {
-      row.insert(row.end(), priced ? 4 : 2, "-");
-    }
+    std::vector<std::string> figures = figures_of(point, tokens, priced);
+    figures.resize(priced ? 4 : 2, "-");
+    row.insert(row.end(), figures.begin(), figures.end());
     row.push_back(mark_of(point));
     row.push_back(point.found() ? point.plan : no_plan_text(point.why));
     table.add_row(std::move(row));
@@ -109,14 +114,11 @@ pictures::PageTable frontier_table(const PlanFrontier& frontier) {
   table.words = {1, table.head.size() - 1};
   for (const FrontierPoint& point : frontier.points) {
     if (point.chosen) table.marked = table.rows.size();
-    std::vector<std::string> row = {
-        std::to_string(point.devices), point.servers, point.found() ? format_ms(point.step_ms) : "none",
-        point.found() ? reached_text(tokens ? point.tokens_per_s : point.samples_per_s) : "-"};
-    if (priced) {
-      row.push_back(point.found() ? format_number(point.cost.per_step) : "-");
-      row.push_back(
-          point.found() ? format_number(tokens ? point.cost.per_billion_tokens : point.cost.per_million_samples) : "-");
-    }
+    std::vector<std::string> row = {std::to_string(point.devices), point.servers};
+    std::vector<std::string> figures = figures_of(point, tokens, priced);
+    if (figures.empty()) figures = {"none"};
+    figures.resize(priced ? 4 : 2, "-");
+    row.insert(row.end(), figures.begin(), figures.end());
     row.push_back(point.found() ? point.plan : "no plan: " + point.why);
     table.rows.push_back(std::move(row));
   }

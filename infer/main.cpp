@@ -628,6 +628,11 @@ void add_planner_table(const planners::Question& question, const planners::Candi
                               plural(plan.size.width, "device") + ": no planner alone mixes widths");
 }
 
+// Throws the reason where there is no plan.
+void require_plan(const Call& call, const planners::Answer& answer) {
+  if (!answer.one_width.found()) fail_without_plan(call.question, answer.notes, call.options.limit != "all");
+}
+
 // Completes and prints the document of a search; the program's exit code.
 int show_answer(Call& call, const planners::Answer& answer, PlanDocument document) {
   document.warnings.insert(document.warnings.end(), call.departures.begin(), call.departures.end());
@@ -659,7 +664,7 @@ int show_answer(Call& call, const planners::Answer& answer, PlanDocument documen
 int run_search(Call& call) {
   const StopToken stop;
   const planners::Answer answer = find_answer(call);
-  if (!answer.one_width.found()) fail_without_plan(call.question, answer.notes, call.options.limit != "all");
+  require_plan(call, answer);
   return show_answer(
       call, answer,
       document_of(call.question, answer, call.input, call.options.input.device, narrowing_options(call.table)));
@@ -714,7 +719,7 @@ std::optional<VariedRow> ask_value(int argc, char** argv, const Varied& varied, 
     ask(call);
     const planners::Answer answer = find_answer(call);
     if (StopToken::stop_requested()) return std::nullopt;
-    if (!answer.one_width.found()) fail_without_plan(call.question, answer.notes, call.options.limit != "all");
+    require_plan(call, answer);
     row.plan = document_of(call.question, answer, call.input, call.options.input.device, narrowing_options(call.table));
     row.plan->warnings.insert(row.plan->warnings.end(), call.departures.begin(), call.departures.end());
     if (call.options.json) {
@@ -817,9 +822,7 @@ std::unique_ptr<AskedPart> ask_part(PartsCall& of, const Rented& rented) {
   if (!of.known) of.known = call.input;
   ask(call);
   asked->answer = find_answer(call);
-  if (!asked->answer.one_width.found()) {
-    fail_without_plan(call.question, asked->answer.notes, call.options.limit != "all");
-  }
+  require_plan(call, asked->answer);
   std::vector<std::string> within = narrowing_options(call.table);
   if (!rented.whole) within.push_back(servers_text(rented));
   PlanDocument& document = asked->document =

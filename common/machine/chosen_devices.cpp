@@ -45,10 +45,7 @@ void add_server(const Server& server, int devices, Cluster* part) {
   ServerGroup one = *server.group;
   one.count = 1;
   one.devices = devices;
-  const auto joins = [&](const ServerGroup& last) {
-    return are_alike(last, one) && last.price_per_device_hour == one.price_per_device_hour;
-  };
-  if (!part->servers.empty() && joins(part->servers.back())) {
+  if (!part->servers.empty() && are_alike_and_as_dear(part->servers.back(), one)) {
     ++part->servers.back().count;
   } else {
     part->servers.push_back(std::move(one));
@@ -211,6 +208,10 @@ Cluster replicas_of(const Cluster& cluster, int width) {
     refuse_width(cluster, width, "a replica stands in one server, or is several whole servers that are alike");
   }
   return out;
+}
+
+bool are_alike_and_as_dear(const ServerGroup& a, const ServerGroup& b) {
+  return are_alike(a, b) && a.price_per_device_hour == b.price_per_device_hour;
 }
 
 std::vector<int> alike_servers(const Cluster& cluster) {

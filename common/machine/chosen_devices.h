@@ -45,6 +45,8 @@ Cluster as_whole(Cluster part);
 int device_number(const Cluster& cluster, int device);
 int server_number(const Cluster& cluster, int server);
 
+// Their servers may stand for one another, whoever pays for them.
+bool are_alike_and_as_dear(const ServerGroup& a, const ServerGroup& b);
 // For each server the first one like it: with the same devices, as many of them, and the same links.
 std::vector<int> alike_servers(const Cluster& cluster);
 

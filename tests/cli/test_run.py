@@ -511,7 +511,9 @@ class Places(Emitted):
             self.assertRegex(leave.call_args.args[0], rf"^process 1 \(group 2, on there\) is lost: it has said nothing for {limit} s; process 0 ")
 
 
-class Numbers(Emitted):
+class Executed(Emitted):
+    """With a Python that has JAX."""
+
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -519,6 +521,8 @@ class Numbers(Emitted):
         if cls.python is None:
             raise unittest.SkipTest(NO_JAX)
 
+
+class Numbers(Executed):
     def check(self, folder, *says):
         result = self.automap_run(self.python, folder, "--check", "--one-device")
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -641,15 +645,8 @@ class Numbers(Emitted):
         self.assertRegex(result.stderr, r"update.1.0.hlo.txt: XLA does not take it")
 
 
-class Several(Emitted):
+class Several(Executed):
     """Processes on this machine, each with devices of its own."""
-
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.python = python_with_jax()
-        if cls.python is None:
-            raise unittest.SkipTest(NO_JAX)
 
     def setUp(self):
         self.mlp = self.folder / "several"
