@@ -1,11 +1,12 @@
 // torchtitan's tables (torchtitan/config/job_config.py of 0.2, config_manager.py of 0.1), as TOML and as options of its
 // command line.
+#include <algorithm>
 #include <utility>
 
 #include "plan/emit/quote.h"
 #include "plan/emit/to_type.h"
 #include "plan/emit/torch_order.h"
-#include "plan/planners/layers.h"
+#include "plan/planners/frameworks.h"
 
 namespace automap::emit {
 namespace {
@@ -16,6 +17,10 @@ struct TomlKey {
   std::string value;  // as a person types it
   bool text;          // a string, which has quotes in TOML
 };
+
+const planners::Framework& torchtitan() {
+  return planners::find_framework("torchtitan");
+}
 
 // The names of torchtitan's own Transformer: tok_embeddings, layers.0 .., norm, output. torchtitan uses them whatever
 // names the layers have in the module.
@@ -29,7 +34,7 @@ ModulePaths torchtitan_paths(const FrameworkPlan& plan) {
   int number = 0;
   for (std::size_t s = 0; s < stack.counts.size(); ++s) {
     std::vector<std::string>& stage = paths.stages.emplace_back();
-    if (s == 0) stage.push_back("tok_embeddings");
+    if (s == 0) stage.emplace_back(torchtitan().own_first_module);
     for (int i = 0; i < stack.counts[s]; ++i) stage.push_back("layers." + std::to_string(number++));
   }
   paths.stages.back().insert(paths.stages.back().end(), {"norm", "output"});
@@ -38,12 +43,8 @@ ModulePaths torchtitan_paths(const FrameworkPlan& plan) {
 
 // True if the module names its layers as torchtitan's models do.
 bool has_torchtitan_names(const FrameworkPlan& plan) {
-  for (const FrameworkStage& part : plan.parts) {
-    for (const std::string& module : part.modules) {
-      if (planners::module_path(module) == "tok_embeddings") return true;
-    }
-  }
-  return false;
+  return std::any_of(plan.parts.begin(), plan.parts.end(),
+                     [](const FrameworkStage& part) { return planners::has_own_names(torchtitan(), part.modules); });
 }
 
 // The modules of every part; before 0.2 those that begin one, the first's left out.

@@ -21,9 +21,6 @@ using pipeline::PlacedStage;
 using pipeline::Profile;
 using pipeline::Schedule;
 
-// What torchtitan calls the first module of its models.
-constexpr const char* kFirstOwnModule = "tok_embeddings";
-
 // Where the documents of a framework leave something open, the row says no. All of them run on fewer devices than the
 // cluster has (torchrun --nproc-per-node, deepspeed --include, a mesh of some of jax.devices()) and have replicas of
 // several devices.
@@ -49,7 +46,7 @@ std::vector<Framework> make_rows() {
        false,  // whole rounds
        true,   // recomputation by stage
        FrameworkCuts::kInstructions,
-       false,  // own names
+       nullptr,  // own first module
        "-"},
 
       // - schedule: a pipeline is a scan over micro-batches with ppermute between stages; jax.grad of it runs all
@@ -73,7 +70,7 @@ std::vector<Framework> make_rows() {
        false,  // whole rounds
        false,  // recomputation by stage
        FrameworkCuts::kEqualLayers,
-       false,  // own names
+       nullptr,  // own first module
        "jax.sharding.Mesh, shard_map, lax.ppermute, lax.scan, PartitionSpec, jax.checkpoint"},
 
       // - schedule: pipeline.py scans over micro-batches under jax.grad (num_pipeline_microbatches). Its repeats
@@ -98,7 +95,7 @@ std::vector<Framework> make_rows() {
        true,   // whole rounds
        false,  // recomputation by stage
        FrameworkCuts::kEqualLayers,
-       false,  // own names
+       nullptr,  // own first module
        "ici_pipeline_parallelism, num_layers_per_pipeline_stage, num_pipeline_microbatches, ici_data_parallelism, "
        "ici_fsdp_parallelism, ici_tensor_parallelism, remat_policy"},
 
@@ -128,7 +125,7 @@ std::vector<Framework> make_rows() {
        false,  // whole rounds
        true,   // recomputation by stage
        FrameworkCuts::kLayers,
-       false,  // own names
+       nullptr,  // own first module
        "Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B, _PipelineScheduleRuntime, SplitPoint, init_device_mesh, "
        "parallelize_module, DistributedDataParallel, ZeroRedundancyOptimizer, fully_shard, checkpoint_wrapper"},
 
@@ -155,7 +152,7 @@ std::vector<Framework> make_rows() {
        false,  // whole rounds
        false,  // recomputation by stage
        FrameworkCuts::kLayers,
-       true,  // own names
+       "tok_embeddings",  // own first module
        "pipeline_parallel_degree, pipeline_parallel_schedule, pipeline_parallel_schedule_csv, "
        "module_fqns_per_model_part, tensor_parallel_degree, data_parallel_replicate_degree, "
        "data_parallel_shard_degree, fsdp_reshard_after_forward, "
@@ -185,7 +182,7 @@ std::vector<Framework> make_rows() {
        false,  // whole rounds
        false,  // recomputation by stage
        FrameworkCuts::kStackLayers,
-       false,  // own names
+       nullptr,  // own first module
        "pipeline_model_parallel_size, pipeline_model_parallel_layout, num_layers_per_virtual_pipeline_stage, "
        "tensor_model_parallel_size, use_distributed_optimizer, use_megatron_fsdp, data_parallel_sharding_strategy, "
        "recompute_granularity, recompute_method"},
@@ -213,7 +210,7 @@ std::vector<Framework> make_rows() {
        false,  // whole rounds
        false,  // recomputation by stage
        FrameworkCuts::kLayers,
-       false,  // own names
+       nullptr,  // own first module
        "PipelineModule, LayerSpec, partition_method, TrainSchedule, PipeModelDataParallelTopology, "
        "zero_optimization.stage, tensor_parallel.autotp_size, activation_checkpoint_interval"},
   };
@@ -260,6 +257,12 @@ std::string servers_inexpressible(const std::vector<int>& used, int of_stage, in
   return of_stage == 0 || fill(of_stage) ? "" : "stages of " + on_servers(of_stage);
 }
 
+bool has_own_names(const Framework& framework, const std::vector<std::string>& layers) {
+  return framework.own_first_module != nullptr &&
+         std::any_of(layers.begin(), layers.end(),
+                     [&](const std::string& layer) { return module_path(layer) == framework.own_first_module; });
+}
+
 std::string equal_layers_inexpressible(const std::vector<int>& counts) {
   const bool equal = std::all_of(counts.begin(), counts.end(), [&](int count) { return count == counts.front(); });
   return equal ? "" : "stages of different numbers of layers";
@@ -267,18 +270,14 @@ std::string equal_layers_inexpressible(const std::vector<int>& counts) {
 
 namespace {
 
-bool is_first_own_module(const std::string& layer) {
-  return module_path(layer) == kFirstOwnModule;
-}
-
 // Where this model's stages may end. torchtitan calls the modules of one stack as its own models do (tok_embeddings,
 // layers.0 .., norm, output), whatever the model calls them, so that nothing but the stack's layers can be told apart.
 FrameworkCuts cuts_in(const Framework& framework, const Profile& profile) {
-  if (framework.cuts != FrameworkCuts::kLayers || !framework.own_names || stack_starts(profile).empty()) {
+  if (framework.cuts != FrameworkCuts::kLayers || framework.own_first_module == nullptr ||
+      stack_starts(profile).empty()) {
     return framework.cuts;
   }
-  const bool own = std::any_of(profile.layer.begin(), profile.layer.end(), is_first_own_module);
-  return own ? FrameworkCuts::kLayers : FrameworkCuts::kStackLayers;
+  return has_own_names(framework, profile.layer) ? FrameworkCuts::kLayers : FrameworkCuts::kStackLayers;
 }
 
 // The reason why not every part has a module, which its words name: a layer that holds variables, or is of a stack
@@ -478,10 +477,8 @@ std::string inexpressible(const Framework& framework, const pipeline::PlanDocume
     return named ? "cuts inside a layer" : "pipelines of a model that names no layers";
   }
   if (framework.cuts == FrameworkCuts::kLayers) {
-    const auto own = [](const std::vector<std::string>& of_part) {
-      return std::any_of(of_part.begin(), of_part.end(), is_first_own_module);
-    };
-    const bool other_names = framework.own_names && layers->layers_per_stage.size() == 1 &&
+    const auto own = [&](const std::vector<std::string>& of_part) { return has_own_names(framework, of_part); };
+    const bool other_names = framework.own_first_module != nullptr && layers->layers_per_stage.size() == 1 &&
                              std::none_of(layers->stage_layers.begin(), layers->stage_layers.end(), own);
     return other_names ? "" : modules_inexpressible(*layers);
   }

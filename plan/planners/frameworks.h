@@ -44,7 +44,9 @@ struct Framework {
   bool whole_rounds;        // a pipeline has a multiple of its stages as micro-batches
   bool recompute_by_stage;  // else all stages recompute their layers, or none does
   FrameworkCuts cuts;
-  bool own_names;  // its words name the layers of one stack as its own models do: cuts are those of the stack
+  // Of its own models, where its words name the layers of one stack as those do, so that cuts are those of the stack;
+  // null: its words take the model's names.
+  const char* own_first_module;
   const char* by;  // options and classes that this rests on, as the framework spells them, without dashes in front
 };
 
@@ -57,6 +59,8 @@ const Framework& find_framework(const std::string& name);
 // True if the framework excludes anything that AutoMap plans.
 bool limits_plans(const Framework& framework);
 bool has_schedule(const Framework& framework, pipeline::Schedule schedule);
+// True if one of these layers is called as the first module of the framework's own models.
+bool has_own_names(const Framework& framework, const std::vector<std::string>& layers);
 // The levels for replicas of so many devices in so many stages.
 const std::vector<int>& zero_levels(const Framework& framework, int stages, int width);
 // The default schedule of a plan of so many stages; for `any` the adaptive one.
