@@ -1,6 +1,7 @@
 """Runs a plan with JAX: compile(plan) gives a Run, whose step is the user's own step, pipelined, by the user's pytrees."""
 
 import os
+import pickle
 import tempfile
 
 from automap import installed
@@ -126,6 +127,32 @@ def _alone(values):
     return values[0] if len(values) == 1 else tuple(values)
 
 
+def _of_pickle(path):
+    try:
+        with open(path, "rb") as file:
+            return pickle.load(file)
+    except OSError as error:
+        raise Error(f"{path} cannot be read: {error.strerror}") from None
+    except Exception as error:  # Bytes that are no pickle may raise anything.
+        raise Error(f"{path} is not what pickle wrote ({type(error).__name__}: {error}); write it with pickle.dump(run.gather(state), file), "
+                    "or a folder with orbax") from None
+
+
+def _of_orbax(path, expected):
+    try:
+        import orbax.checkpoint
+    except ImportError:
+        raise Error(f"{path} is a folder, and reading a checkpoint of orbax takes the package orbax-checkpoint: pip install it") from None
+    # Every process reads whole arrays onto a device of its own; init takes them apart.
+    device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=device), expected)
+    try:
+        with orbax.checkpoint.StandardCheckpointer() as checkpointer:
+            return jax.tree.map(np.asarray, checkpointer.restore(path, shapes))
+    except Exception as error:  # Orbax has no class of its own for what does not fit.
+        raise Error(f"{path} is no checkpoint of this step: {type(error).__name__}: {error}") from None
+
+
 class Run:
     """A compiled plan. `plan`; `devices`: those that it uses."""
 
@@ -148,6 +175,18 @@ class Run:
             if self._role[name] != "batch":
                 arrays[name] = np.zeros(leaf.shape, leaf.dtype)
         return self._execution.init(arrays)
+
+    def restore(self, path):
+        """The state of a run that a checkpoint holds: what gather returned of a run of the same step, under any plan. A folder is
+        one of orbax (StandardCheckpointer), a file one of pickle, which executes what is in it: read only files of your own.
+        Of several processes each reads it."""
+        path, expected = os.path.abspath(path), _alone(self._trees.state)
+        state = _of_orbax(path, expected) if os.path.isdir(path) else _of_pickle(path)
+        try:
+            # Of a step of one state that is it, of others a tuple, which other forms of files may have made a list.
+            return self.init(*(state if len(self._trees.state) > 1 and isinstance(state, (tuple, list)) else (state,)))
+        except Error as error:
+            raise Error(f"{path} is no checkpoint of this step: {error}") from None
 
     def step(self, state, batch):
         """One step: (the new state, metrics).

@@ -24,6 +24,7 @@ TINY = FIXTURES / "tiny_mlp.hlo"
 # What both scripts begin with.
 BEGIN = '''
 import json
+import pickle
 import sys
 import automap
 
@@ -177,6 +178,37 @@ refused("batch_list", run.step, state, list(batch_of(8).values()))
 refused("state", run.step, params, batch_of(8))
 refused("gather", run.gather, (params, opt_state))
 
+# Two steps under one plan, a checkpoint, and two under another: as four of the step itself.
+def written(name, tree):
+    with open(folder + "/" + name, "wb") as file:
+        pickle.dump(tree, file)
+    return folder + "/" + name
+
+batches = [batch_of(8) for _ in range(4)]
+for one in batches[:2]:
+    state, _ = run.step(state, one)
+checkpoint = written("checkpoint.pickle", run.gather(state))
+other = automap.jax.compile(planned(stages=1, micro_batch_size=2), one_device=True)
+restored = other.restore(checkpoint)
+for one in batches[2:]:
+    restored, _ = other.step(restored, one)
+unsplit, jitted = (params, opt_state), jax.jit(step)
+for one in batches:
+    unsplit = jitted(*unsplit, one)[:2]
+restarted = max(jax.tree.leaves(jax.tree.map(difference, other.gather(restored), unsplit)))
+refused("restore_none", run.restore, folder + "/none")
+refused("restore_text", run.restore, folder + "/plan.json")
+refused("restore_few", run.restore, written("few.pickle", params))
+refused("restore_shape", run.restore, written("shape.pickle", ({**params, "up": array(8, 31)}, opt_state)))
+try:
+    import orbax.checkpoint
+    with orbax.checkpoint.StandardCheckpointer() as checkpointer:
+        checkpointer.save(folder + "/orbax", run.gather(state))
+    assert not any(jax.tree.leaves(jax.tree.map(difference, other.gather(other.restore(folder + "/orbax")), run.gather(state))))
+    refused("restore_folder", run.restore, folder)
+except ImportError:
+    refused("restore_folder", run.restore, folder)
+
 # A file: dicts by the names of the module's inputs.
 plan = automap.plan(module, cluster="h100-1x8", batch_size=32, micro_batch_size=16, stages=2)
 run = automap.jax.compile(plan, one_device=True)
@@ -186,7 +218,7 @@ state = {"params" + jax.tree_util.keystr(path): array(*leaf) for path, leaf in j
 batch = {"batch['x']": array(32, 32), "batch['y']": array(32, 10)}
 new, value = run.step(run.init(state), batch)
 new = run.gather(new)
-print(json.dumps({"errors": errors, "names": sorted(new), "loss": float(value), "shapes": all(new[n].shape == state[n].shape for n in new)}))
+print(json.dumps({"errors": errors, "restarted": restarted, "names": sorted(new), "loss": float(value), "shapes": all(new[n].shape == state[n].shape for n in new)}))
 '''
 
 
@@ -378,11 +410,17 @@ class Runs(unittest.TestCase):
             ("batch_list", r"^batch\['rate'\] is missing, and 2 more"),
             ("state", "the state is not one of this run"),
             ("gather", "the state is not one of this run"),
+            ("restore_none", "/none cannot be read: No such file"),
+            ("restore_text", r"/plan.json is not what pickle wrote \("),
+            ("restore_few", r"/few.pickle is no checkpoint of this step: init is given 1 arguments, expected 2"),
+            ("restore_shape", r"/shape.pickle is no checkpoint of this step: params\['up'\] is float32\[8,31\], expected float32\[8,32\]"),
+            ("restore_folder", "takes the package orbax-checkpoint|is no checkpoint of this step"),
         ):
             with self.subTest(name):
                 self.assertRegex(errors.get(name, "nothing was refused"), text)
         self.assertEqual(told["names"], [f"params['dense_{n}']['{of}']" for n in (1, 2) for of in ("bias", "kernel")])
         self.assertTrue(told["shapes"])
+        self.assertLess(told["restarted"], 1e-4)
         self.assertGreater(told["loss"], 0)
 
 
