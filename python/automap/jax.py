@@ -150,7 +150,7 @@ def _of_orbax(path, expected):
         with orbax.checkpoint.StandardCheckpointer() as checkpointer:
             return jax.tree.map(np.asarray, checkpointer.restore(path, shapes))
     except Exception as error:  # Orbax has no class of its own for what does not fit.
-        raise Error(f"{path} is no checkpoint of this step: {type(error).__name__}: {error}") from None
+        raise Error(f"{path} is no checkpoint of this step: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}") from None
 
 
 class Run:

@@ -113,7 +113,7 @@ print(json.dumps([shapes, collectives, made]))
 # A plan of a file, run from Python: FOLDER MODULE RANK PORT, without the last two in one process. What it prints is short: of
 # two processes that end together one must not wait until somebody has read the other one's.
 API = '''
-import hashlib, sys
+import hashlib, pickle, sys, tempfile
 sys.path.insert(0, sys.argv[1])
 import jax
 import numpy as np
@@ -130,7 +130,14 @@ batch = {one["name"]: np.tile(draw(one, generator), (2, 1)) for one in run._mani
 state = run.init(state)
 for _ in range(2):
     state, metrics = run.step(state, batch)
+with tempfile.NamedTemporaryFile() as checkpoint:
+    pickle.dump(run.gather(state), checkpoint)
+    checkpoint.flush()
+    restored = run.restore(checkpoint.name)
+state, metrics = run.step(state, batch)
 new = run.gather(state)
+again = run.gather(run.step(restored, batch)[0])
+assert all(np.array_equal(again[name], new[name]) for name in new)
 leaves = [np.asarray(one) for one in jax.tree.leaves((metrics, new))]
 print(len(run.devices), len(leaves), float(leaves[0]), hashlib.sha256(b"".join(one.tobytes() for one in leaves)).hexdigest())
 '''
