@@ -6,10 +6,11 @@ import unittest
 from programs import FIXTURES, ProgramTest, environment, run, without_times
 
 # Widths to be looked at, and splits to be dropped; what one framework can run; several widths of fast machines.
-SMALL = ("gpt2.hlo.gz", "--cluster", "config-a", "--effort", "quick")
+SMALL = ("lit_small.hlo.gz", "--cluster", "config-a", "--effort", "quick")
 # More effort: glances come before looks at splits.
 GLANCES = ("lit_small.hlo.gz", "--cluster", "h100-2x8", "--effort", "normal")
 LARGER = [
+    ("gpt2.hlo.gz", "--cluster", "config-a", "--effort", "quick"),
     ("t5_6_6.hlo.gz", "--cluster", "config-b", "--effort", "quick", "--for", "megatron"),
     ("vgg19.hlo.gz", "--cluster", "h100-2x8", "--effort", "quick"),
 ]
