@@ -24,8 +24,7 @@ LEFT_OUT = {
     "tutorials/nightly.md": [BUILD],
     "trust.md": [MEASURE],
     # What installs and builds: CI's own steps.
-    "../README.md": ["./scripts/demo.sh ", "./scripts/test.sh ", "scripts/install_dependencies.sh --tests ",
-                     "cmake --preset release && ", "cmake --install build/release "],
+    "../README.md": ["./scripts/demo.sh ", "./scripts/test.sh "],
 }
 # Few held-out problems, small ones.
 FEW = "--evaluate-small 8 --evaluate-middle 0 --evaluate-deep 0 --label-devices 8 --label-stages 4 --round-episodes 32 --evaluate-every 64"
