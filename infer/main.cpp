@@ -44,6 +44,7 @@
 #include "infer/vary.h"
 #include "infer/vary_chart.h"
 #include "infer/vary_report.h"
+#include "plan/emit/quote.h"
 #include "plan/emit/read_words.h"
 #include "plan/emit/to_type.h"
 #include "plan/planners/answer.h"
@@ -55,7 +56,9 @@
 #include "plan/planners/sensitivity.h"
 #include "plan/planners/shipped_policy.h"
 #include "plan/planners/sweep.h"
+#include "plan/programs/programs.h"
 #include "plan/systems/rivals/published.h"
+#include "profile/profile_hlo.h"
 
 namespace {
 
@@ -414,6 +417,25 @@ void complete(const Call& call, const ReportOptions& report, PlanDocument& docum
   document.report = summary_sentences(document, report);
 }
 
+// Refuses a model whose programs could not be cut once it is planned: they are cut out of its HLO, read a second time.
+void check_programs(const InferOptions& options) {
+  if (options.emit_programs.empty() || can_be_read_again(options.input)) return;
+  throw Error(
+      ErrorKind::kUsage,
+      "--emit-programs reads the model once more, and " + input_name(options.input.path) + " can be read once only",
+      "write the model to a file");
+}
+
+// The programs of the plan's stages, among the outputs.
+void add_programs(Call& call, const PlanDocument& document) {
+  const std::string& path = call.options.input.path;
+  const hlo::HloModule module =
+      profile::load_whole_model(path, "--emit-programs needs the model's HLO: programs are cut out of it", std::nullopt)
+          .module;
+  programs::write_into(call.options.emit_programs,
+                       programs::program_files(document, "the plan", module, input_name(path)), &call.outputs);
+}
+
 void print_document(Call& call, PlanDocument document, const pipeline::PlacedPlan& placed, double free_plan_ms = 0) {
   const InferOptions& options = call.options;
   const ReportOptions report = report_options(call, free_plan_ms);
@@ -422,6 +444,7 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
   const machine::Cluster& cluster = call.rented ? call.given_cluster : call.cluster;
   call.pictures->write({&document, &placed, &cluster, nullptr, report, options.output == "-" ? "" : options.output,
                         asked_text(call.table)});
+  if (!call.options.emit_programs.empty()) add_programs(call, document);
   call.outputs.prepare();
   // Warnings come first, because they change how the answer is read.
   for (const std::string& warning : document.warnings) log_warning(warning);
@@ -451,6 +474,9 @@ void print_document(Call& call, PlanDocument document, const pipeline::PlacedPla
     print(to_type);
   }
   call.outputs.commit();
+  if (!options.emit_programs.empty()) {
+    log_info("run it with: automap run " + emit::shell_word(options.emit_programs) + " --check");
+  }
 }
 
 // Adds the text to type to run the plan, in the words of the question's framework, or of the one that the model is
@@ -939,6 +965,7 @@ int infer_main(int argc, char** argv) {
   read_plan_or_layout(call);
   // Refuses pictures that are too large to draw, and files that cannot be written, before the work.
   check_events(call);
+  check_programs(options);
   if (!options.output.empty()) call.plan_file = &call.outputs.add(options.output);
   call.pictures.emplace(options, &call.outputs);
   if (const std::optional<FrontierRequest> request = frontier_asked(call.table, options)) {

@@ -524,6 +524,13 @@ void declare_output(OptionTable& table, InferOptions& o) {
            "also the answer as a page (.html) to look at and to send: devices by role, timeline, memory, bounds")
       .writes_file()
       .metavar("FILE");
+  table
+      .add(&o.emit_programs, "emit-programs",
+           "also the programs of every stage and their order, into this folder, as automap-emit --to hlo writes them: "
+           "automap run executes them")
+      .writes_folder()
+      .metavar("DIR")
+      .advanced();
   table.epilog(
       "Exit codes: 0 a plan, 2 wrong usage or cluster file, 3 bad input or output, 4 nothing fits, 75 interrupted "
       "(what "
@@ -587,6 +594,10 @@ void check_mode(const OptionTable& table, const InferOptions& o) {
   if (o.sweep && !o.output.empty()) {
     throw Error(ErrorKind::kUsage, "--sweep finds no single plan to write",
                 "--json prints the layouts; --layout with -o writes one");
+  }
+  if (o.sweep && !o.emit_programs.empty()) {
+    throw Error(ErrorKind::kUsage, "--sweep finds no single plan to write programs of",
+                "give --layout with the one to write");
   }
   if (o.sweep && asks_for_pictures(o)) {
     throw Error(ErrorKind::kUsage, "--sweep finds no single plan to draw", "give --layout with the one to draw");

@@ -25,6 +25,7 @@ struct InferOptions {
   std::string cluster, device, output, policy, plan, layout;
   double measured_step_s = std::numeric_limits<double>::infinity();  // of the layout; infinite: none
   std::string timeline, trace, report;                               // files of pictures (infer/pictures.h)
+  std::string emit_programs;                                         // a folder
   bool sweep = false, details = false;
   std::vector<std::string> explain;          // words of infer/explain.h, commas between
   std::string compare_clusters, csv, chart;  // names, commas between; files

@@ -120,7 +120,8 @@ Varied check_varied(const OptionTable& table, const InferOptions& o) {
                                                  {"search-state", !o.search_state.empty()},
                                                  {"timeline", !o.timeline.empty()},
                                                  {"trace", !o.trace.empty()},
-                                                 {"report", !o.report.empty()}};
+                                                 {"report", !o.report.empty()},
+                                                 {"emit-programs", !o.emit_programs.empty()}};
   for (const auto& [option, given] : others) {
     if (!given) continue;
     throw Error(ErrorKind::kUsage, mode + " compares plans of several questions: --" + option + " is for one",

@@ -1,6 +1,8 @@
 #include "plan/programs/programs.h"
 
 #include <cmath>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "common/base/error.h"
@@ -216,6 +218,15 @@ std::vector<ProgramFile> program_files(const PlanDocument& plan, const std::stri
                    {"module", "module" + ending}};
   files.push_back({"manifest.json", json_text(manifest, 1)});
   return files;
+}
+
+void write_into(const std::string& folder, const std::vector<ProgramFile>& files, OutputSet* outputs) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) {
+    throw Error(ErrorKind::kIo, folder + ": the folder cannot be made: " + error.message(), "give another");
+  }
+  for (const ProgramFile& file : files) outputs->add(folder + "/" + file.name).write(file.text);
 }
 
 }  // namespace automap::programs

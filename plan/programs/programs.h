@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/files.h"
 #include "common/hlo/hlo_reader.h"
 #include "common/pipeline/plan_json.h"
 
@@ -21,6 +22,10 @@ struct ProgramFile {
 std::vector<ProgramFile> program_files(const pipeline::PlanDocument& plan, const std::string& plan_source,
                                        const hlo::HloModule& module, const std::string& model_source,
                                        const std::string& ending = ".hlo.txt");
+
+// Makes the folder where there is none, and writes the files into it with `outputs`, which keeps or drops all of them.
+// Throws Error(kIo) where the folder cannot be made.
+void write_into(const std::string& folder, const std::vector<ProgramFile>& files, OutputSet* outputs);
 
 // The order of work of every group, as the plan has it.
 pipeline::WorkOrder work_order_of(const pipeline::PlanDocument& plan);

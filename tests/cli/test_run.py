@@ -222,6 +222,32 @@ class Programs(Emitted):
         self.assertTrue(sent)
         self.assertEqual(sent, received)
 
+    def test_planned_and_written_in_one_call(self):
+        """The files are those that automap-emit makes of the plan, and what cannot be written leaves nothing."""
+        tiny, plan = FIXTURES / "tiny_mlp.hlo", self.folder / "one.json"
+        asked = ("automap-infer", tiny, "--cluster", "h100-2x8", "--batch", 32, "--layout", "dp=2,pp=2,micro-batch-size=8")
+        done = run(*asked, "-o", plan, "--emit-programs", self.folder / "deep" / "one")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = run("automap-emit", plan, "--model", tiny, "--to", "hlo", "-o", self.folder / "two")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        texts = [{path.name: path.read_text() for path in folder.iterdir()} for folder in (self.folder / "deep" / "one", self.folder / "two")]
+        self.assertIn("manifest.json", texts[0])
+        self.assertEqual(*texts)
+        # Programs are cut out of a module: a profile has none.
+        profile, nowhere = self.folder / "tiny.csv", ("--emit-programs", self.folder / "x")
+        self.assertEqual(run("automap-profile", tiny, "--device", "h100-80gb", "-o", profile).returncode, 0)
+        for code, word, arguments, given in (
+                (3, "folder", (*asked, "--emit-programs", tiny), None),
+                (2, "--sweep", (*asked[:-2], "--sweep", *nowhere), None),
+                (2, "--emit-programs is for one", (*asked[:-2], "--vary", "devices=1,2", *nowhere), None),
+                (2, "once", (asked[0], "-", *asked[2:], *nowhere), tiny.read_text()),
+                (3, "HLO", (asked[0], profile, *asked[2:], "-o", self.folder / "no.json", *nowhere), None)):
+            with self.subTest(word=word):
+                failed = run(*arguments, stdin=given)
+                self.assertEqual((failed.returncode, failed.stdout), (code, ""), failed.stderr)
+                self.assertIn(word, failed.stderr)
+        self.assertEqual([(self.folder / name).exists() for name in ("x", "no.json")], [False, False])
+
     def test_manifest_says_what_the_devices_of_a_group_hold(self):
         tiny = FIXTURES / "tiny_mlp.hlo"
         expected = {  # of the first layer's kernel and the batch, and whether the gradient of the kernel lies as the kernel

@@ -40,7 +40,7 @@ class Program:
 PROGRAMS = [
     Program("automap-infer", "INPUT variables device cluster policy plan config measured measured-hlo", "output search-state",
             base=("INPUT", TINY, "cluster", "config-a")),
-    Program("automap-infer", "INPUT variables device cluster policy plan config", "timeline trace report",
+    Program("automap-infer", "INPUT variables device cluster policy plan config", "timeline trace report", ["emit-programs"],
             base=("INPUT", TINY, "cluster", "config-a")),
     Program("automap-infer", "INPUT variables device cluster policy config", "csv chart",
             base=("INPUT", TINY, "cluster", "config-a", "vary", "batch=16")),
@@ -162,6 +162,15 @@ class Inputs(Faults):
         self.assert_same(shard, before)
         self.assertEqual(sorted(os.listdir(self.folder / "rows")), [".lock", "dataset.json", "shard-000000.h5"])
         self.assertEqual(run(*inspect, self.folder / "new.svg").returncode, 0)
+
+    def test_programs_beside_their_module(self):
+        module = self.put("module.hlo.txt", TINY.read_text())
+        before = module.read_bytes(), module.stat().st_ino
+        result = run("automap-infer", module, "--cluster", "config-a", "--batch", 32, "--layout", "dp=2,pp=2,micro-batch-size=8",
+                     "--emit-programs", self.folder)
+        self.assert_fails(result, 2, "would replace an input")
+        self.assert_same(module, before)
+        self.assertEqual(os.listdir(self.folder), [module.name])
 
     @unittest.skipUnless((BIN / "automap-train").exists(), "built without LibTorch")
     def test_a_run_keeps_the_options_it_was_given(self):

@@ -246,14 +246,8 @@ int emit_programs(const EmitProgramOptions& o, const PlanDocument& document) {
   std::vector<programs::ProgramFile> files =
       programs::program_files(document, input_name(o.plan), module, input_name(o.model), bridge ? ".mlir" : ".hlo.txt");
   if (bridge) to_stablehlo(*bridge, &files);
-  std::error_code error;
-  std::filesystem::create_directories(o.output, error);
-  if (error)
-    throw Error(ErrorKind::kIo, o.output + ": the folder cannot be made: " + error.message(), "give another -o");
   OutputSet outputs;
-  std::vector<AtomicFile*> written;
-  for (const programs::ProgramFile& file : files) written.push_back(&outputs.add(o.output + "/" + file.name));
-  for (std::size_t i = 0; i < files.size(); ++i) written[i]->write(files[i].text);
+  programs::write_into(o.output, files, &outputs);
   outputs.prepare();
   outputs.commit();
   log_info("run it with: automap run " + emit::shell_word(o.output) + " --check");
