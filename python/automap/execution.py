@@ -62,6 +62,7 @@ class Execution:
         self.peak = 0
         self._made = {}  # (group, value) -> the sharding in which a program of the group made it
         self.run_of = {}
+        self._running = {}  # group -> what its last program makes, where it has to be waited for
         self._compile()
         if processes:
             self._tell_layouts()
@@ -179,6 +180,16 @@ class Execution:
             return result["input"], self.section.holders[result["input"]]["owner"]
         return result["value"], self.section.values[result["value"]]["group"]
 
+    def _wait_for_turn(self, group):
+        """On a CPU a device that waits in a sum keeps one of XLA's threads, of which there may be no more than devices: the sums of two
+        programs of a group, begun in different order on its devices, would wait for each other for ever."""
+        devices = self.meshes[group].devices
+        if len(devices) == 1 or devices[0].platform != "cpu":
+            return
+        for array in self._running.pop(group, []):
+            if not array.is_deleted():
+                array.block_until_ready()
+
     def step(self, state, batches, trace=None, call=None):
         """`batches`: of every micro-batch its arrays by name. The new state, and the results by number: what is the new value of an
         input where its group is, anything else in every process. `call`(program, compiled, arrays), where it is given, runs a
@@ -204,9 +215,11 @@ class Execution:
         def called(program, m, arrays):
             if not self.here(program.group):
                 return [None] * len(program.makes)
+            self._wait_for_turn(program.group)
             dispatched = trace.dispatching() if trace else None
             compiled = self.run_of[program.name]
             made = call(program, compiled, arrays) if call else compiled(arrays)
+            self._running[program.group] = made
             if trace:
                 trace.ran(program, m, dispatched, made, section.waited_for(program, m))
             return made

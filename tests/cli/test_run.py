@@ -143,6 +143,34 @@ print(len(run.devices), len(leaves), float(leaves[0]), hashlib.sha256(b"".join(o
 '''
 
 
+# How many programs of a group were begun while the one before still ran.
+IN_FLIGHT = '''
+import sys
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+from automap.check import draw
+from automap.execution import load
+
+manifest, execution = load(sys.argv[2])
+last, late, calls = {}, 0, 0
+
+def call(program, compiled, arrays):
+    global late, calls
+    calls += 1
+    late += any(not array.is_ready() for array in last.get(program.group, ()))
+    last[program.group] = compiled(arrays)
+    return last[program.group]
+
+generator = np.random.default_rng(0)
+drawn = {manifest.input_name(one): draw(one, generator) for one in manifest.inputs}
+batch = {name: drawn.pop(name) for name in [manifest.input_name(one) for one in manifest.inputs if one["role"] == "batch"]}
+state = execution.init(drawn)
+for _ in range(5):
+    state, _ = execution.step(state, [batch] * manifest.micro_batches, call=call)
+print(f"{late} of {calls}")
+'''
+
+
 class Emitted(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -628,6 +656,21 @@ class Numbers(Executed):
         for m in range(1, manifest.micro_batches + 1):
             first, second = by_name[f"forward {m}, part 1"], by_name[f"forward {m}, part 2"]
             self.assertLessEqual(first["ts"] + first["dur"], second["ts"] + 1e-3)
+
+    def test_random_plans(self):
+        """Three here; scripts/check_random_plans.py runs forty of each small fixture."""
+        result = subprocess.run([sys.executable, "-B", SOURCE / "scripts" / "check_random_plans.py", "--plans", "3", "--bin", BIN,
+                                 FIXTURES / "tiny_mlp.hlo"], capture_output=True, text=True, env=environment(AUTOMAP_JAX_PYTHON=str(self.python)))
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertRegex(result.stdout, r"^tiny_mlp.hlo +3 equal +0 failed")
+
+    def test_programs_of_a_group_are_begun_one_after_the_other(self):
+        """XLA may have as many threads as there are devices: two programs in flight on each of them came to no end after some steps."""
+        folder = self.emit_layout("in_flight", FIXTURES / "tiny_mlp.hlo", "dp=4,pp=1,micro-batch-size=4,schedule=1f1b-overlap", samples=16, count=4)
+        flags = "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0"
+        result = subprocess.run([self.python, "-B", "-c", IN_FLIGHT, str(SOURCE / "python"), str(folder)], capture_output=True, text=True,
+                                env=environment(XLA_FLAGS=flags, JAX_PLATFORMS="cpu"), timeout=300)
+        self.assertEqual((result.returncode, result.stdout), (0, "0 of 45\n"), result.stderr)
 
     def test_stablehlo(self):
         tiny, folder = FIXTURES / "tiny_mlp.hlo", self.folder / "stablehlo"
