@@ -94,7 +94,7 @@ struct Call {
   planners::Correction correction() const { return measured ? correction_of(*measured) : planners::Correction(); }
   bool sequence_parallel() const { return table.value_of("sequence-parallel") != "off"; }
   // The report on a terminal names no hashes.
-  bool documented() const { return options.json || !options.output.empty(); }
+  bool documented() const { return options.json || !options.output.empty() || !options.emit_programs.empty(); }
 };
 
 // A layout in the words of a framework becomes one in ours; what else they say is set where the command line leaves it

@@ -1,6 +1,7 @@
 """Runs a folder of programs: every group on devices of its own, of one process or of several.
 
-JAX dispatches without waiting, so that groups work beside each other. With several processes each walks the whole order,
+JAX dispatches without waiting, so that groups work beside each other; groups of several devices of one CPU hardly do, since they take
+turns (_takes_turns). With several processes each walks the whole order,
 executes what its own devices do, and offers and fetches values in that order; what it has no part of is None.
 """
 
@@ -62,7 +63,7 @@ class Execution:
         self.peak = 0
         self._made = {}  # (group, value) -> the sharding in which a program of the group made it
         self.run_of = {}
-        self._running = {}  # group -> what its last program makes, where it has to be waited for
+        self._running = {}  # group that _takes_turns -> what its last program makes
         self._compile()
         if processes:
             self._tell_layouts()
@@ -180,12 +181,14 @@ class Execution:
             return result["input"], self.section.holders[result["input"]]["owner"]
         return result["value"], self.section.values[result["value"]]["group"]
 
-    def _wait_for_turn(self, group):
-        """On a CPU a device that waits in a sum keeps one of XLA's threads, of which there may be no more than devices: the sums of two
-        programs of a group, begun in different order on its devices, would wait for each other for ever."""
+    def _takes_turns(self, group):
+        """Whether a program of the group is begun when the one before has ended. On a CPU a device that waits in a sum keeps one of XLA's
+        threads, of which there may be no more than devices: two programs of a group, begun in different order on its devices, would wait
+        for each other for ever."""
         devices = self.meshes[group].devices
-        if len(devices) == 1 or devices[0].platform != "cpu":
-            return
+        return len(devices) > 1 and devices[0].platform == "cpu"
+
+    def _wait_for_turn(self, group):
         for array in self._running.pop(group, []):
             if not array.is_deleted():
                 array.block_until_ready()
@@ -219,7 +222,8 @@ class Execution:
             dispatched = trace.dispatching() if trace else None
             compiled = self.run_of[program.name]
             made = call(program, compiled, arrays) if call else compiled(arrays)
-            self._running[program.group] = made
+            if self._takes_turns(program.group):
+                self._running[program.group] = made
             if trace:
                 trace.ran(program, m, dispatched, made, section.waited_for(program, m))
             return made
